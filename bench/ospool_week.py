@@ -5,7 +5,7 @@
 
 Prints one JSON line; progress and missed bounds on stderr. For each arm (its name is a prefix of the metric):
 
-success              jobs of a hundred that produced a model
+success_percent      jobs of a hundred that produced a model
 compute_share        useful compute, as a share of all slot time
 useful_fraction      useful compute and the one transfer that each job needs, as a share of all slot time
 p95_over_median      of completion time (first match to end) of jobs that succeeded; max_over_median likewise
@@ -38,14 +38,14 @@ from packtrain.report.history import JobHistory
 from testbed.s3 import S3Server
 
 BOUNDS: Bounds = {
-    "packtrain_success": ("+", 100.0),
+    "packtrain_success_percent": ("+", 100.0),
     "packtrain_useful_fraction": ("+", 0.95),
     "packtrain_p95_over_median": ("-", 1.5),
     "packtrain_max_over_median": ("-", 2.0),
     "packtrain_makespan_share": ("-", 0.5),
-    "converted_success": ("+", 98.0),
+    "converted_success_percent": ("+", 98.0),
     "converted_useful_fraction": ("+", 0.85),
-    "plain_success_error": ("-", 10.0),
+    "plain_success_percent_error": ("-", 10.0),
     "plain_useful_fraction_error": ("-", 0.12),
     "max_prediction_error": ("-", 0.15),
 }

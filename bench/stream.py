@@ -236,8 +236,13 @@ def _time_index(url: str, path: Path) -> float:
 
 
 BENCHMARKS: Mapping[str, Callable[[StreamBenchmark], Metrics]] = {
-    "index": measure_index, "raw": measure_raw, "decoded": measure_decoded, "keep": measure_disk_cache, "wan": measure_wan, "gradient": measure_first_gradient,
-}  # fmt: skip
+    "index": measure_index,
+    "raw": measure_raw,
+    "decoded": measure_decoded,
+    "keep": measure_disk_cache,
+    "wan": measure_wan,
+    "gradient": measure_first_gradient,
+}
 
 
 def _prepare_data(bench: StreamBenchmark, n_images: int) -> None:

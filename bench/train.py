@@ -108,8 +108,9 @@ def measure_checkpoints(bench: TrainBenchmark) -> Metrics:
 
 
 def _make_job(bench: TrainBenchmark, s3: S3Server) -> Job:
+    options = f"--window {bench.window_s:g} --pairs {bench.n_pairs} --threads {_N_CORES}"
     run = RunAction(
-        f"{sys.executable} {_CHECKPOINT_PROGRAM} --window {bench.window_s:g} --pairs {bench.n_pairs} --threads {_N_CORES}",
+        f"{sys.executable} {_CHECKPOINT_PROGRAM} {options}",
         resources=StepResources(cpus_per_task=_N_CORES),
     )
     return Job(

@@ -1,4 +1,4 @@
-"""Commands that people call again and again do not load what reads workflow files, nor what draws pictures."""
+"""Frequently used commands do not import the libraries that read workflow files or draw charts."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-HEAVY = {"pydantic", "yaml", "matplotlib", "PIL", "htcondor2"}
+HEAVY_LIBRARIES = {"pydantic", "yaml", "matplotlib", "PIL", "htcondor2"}
 
 
 @pytest.mark.parametrize(
@@ -17,7 +17,7 @@ HEAVY = {"pydantic", "yaml", "matplotlib", "PIL", "htcondor2"}
         "data.get", "data.put", "data.checksums",
     ],
 )  # fmt: skip
-def test_it_is_light(command):
+def test_command_imports_no_heavy_library(command):
     program = f"import sys, packtrain.cli.commands.{command}; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
-    assert HEAVY & set(loaded.split()) == set()
+    assert HEAVY_LIBRARIES & set(loaded.split()) == set()

@@ -1,4 +1,4 @@
-"""The pages that are made from the code say what the code says, and links lead somewhere."""
+"""Generated pages match the code, and links point to existing files."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ PAGES = [
 ]
 
 
-def test_made_pages_are_as_made_now():
-    """In a process of its own: commands remember how they were called first, and tell their help accordingly."""
+def test_generated_pages_are_current():
+    """Run in a process of its own, because click caches help texts of earlier calls."""
     command = [sys.executable, PROJECT_ROOT / "docs" / "make.py", "--check"]
-    stale = subprocess.run(command, env={**os.environ, "COLUMNS": "80"}, capture_output=True, text=True, check=True)
-    assert stale.stdout == "", "run `make docs`"
+    result = subprocess.run(command, env={**os.environ, "COLUMNS": "80"}, capture_output=True, text=True, check=True)
+    assert result.stdout == "", "run `make docs`"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(PROJECT_ROOT)))
-def test_links_lead_to_files(page):
+def test_links(page):
     links = re.findall(r"\]\(([^)#]+?)(?:#[^)]*)?\)", page.read_text(encoding="utf-8"))
-    local = [link for link in links if not re.match(r"[a-z]+:", link)]
-    assert [link for link in local if not (page.parent / link).exists()] == []
+    local_links = [link for link in links if not re.match(r"[a-z]+:", link)]
+    assert [link for link in local_links if not (page.parent / link).exists()] == []

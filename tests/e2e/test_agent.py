@@ -93,7 +93,7 @@ def test_second_run_uses_download_cache(attempt, data, tmp_path):
                 make_job(make_step(TRAIN), inputs=(make_input(f"{origin.url}/data.tar.gz"),)), options=options
             ).start_and_wait()
             assert run.process.returncode == 0, run.stderr
-        assert run.stage_data("fetch")["source"].endswith(f" {tmp_path / 'cache'}")
+        assert run.stage_data("fetch")["source"] == f"the download cache {tmp_path / 'cache'}"
     assert (run.attempt_folder.output / "model.pt").read_bytes() == b"0123456789" * 100
 
 

@@ -27,7 +27,7 @@ def test_from_a_run(tmp_path):
     result = workspace.run_json("simulate", "--from", run, "--seeds", 2, "--jobs", "2x")
     assert result["jobs"] == 6
     assert list(result["scenarios"]) == list(SCENARIOS)
-    assert all(scenario["success"]["mean"] == 100.0 for scenario in result["scenarios"].values())
+    assert all(scenario["success_percent"]["mean"] == 100.0 for scenario in result["scenarios"].values())
     text = workspace.run("simulate", "--from", run, "--scenario", "packtrain", "--seeds", 1)
     assert "3 jobs on a model of" in text and "useful, % of slot time" in text
 
@@ -38,5 +38,5 @@ def test_from_htcondor_logs(tmp_path):
     sources = [argument for name in logs for argument in ("--from", LOGS / name)]
     result = workspace.run_json("simulate", *sources, "--scenario", "plain", "--scenario", "packtrain", "--seeds", 3)
     assert result["jobs"] == 3 and result["slots"] >= 1
-    assert all(scenario["success"]["mean"] == 100.0 for scenario in result["scenarios"].values())
-    assert result["scenarios"]["plain"]["attempts"]["mean"] > 3, "evicted jobs start again"
+    assert all(scenario["success_percent"]["mean"] == 100.0 for scenario in result["scenarios"].values())
+    assert result["scenarios"]["plain"]["executions"]["mean"] > 3, "evicted jobs start again"

@@ -1,4 +1,4 @@
-"""Any file's checksums come back as they were written, and find any flipped byte in exactly its block."""
+"""Checksums of any file survive a round trip, and locate any flipped byte in its block."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ blocks = st.integers(1, 1000)
 @settings(max_examples=100, deadline=None)
 @given(data=contents, block=blocks)
 def test_round_trip(data, block):
-    with tempfile.TemporaryDirectory() as made:
-        path = Path(made, "data")
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "data")
         path.write_bytes(data)
         checksums = make_checksums(path, block)
         assert parse_checksums(format_checksums(checksums), "x") == checksums
@@ -28,14 +28,14 @@ def test_round_trip(data, block):
 
 @settings(max_examples=100, deadline=None)
 @given(data=contents.filter(bool), block=blocks, where=st.integers(0), change=st.integers(1, 255))
-def test_a_flipped_byte_is_found_in_its_block(data, block, where, change):
-    at = where % len(data)
-    with tempfile.TemporaryDirectory() as made:
-        path = Path(made, "data")
+def test_flipped_byte_is_located(data, block, where, change):
+    position = where % len(data)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "data")
         path.write_bytes(data)
         checksums = make_checksums(path, block)
-        path.write_bytes(data[:at] + bytes([data[at] ^ change]) + data[at + 1 :])
-        assert find_bad_blocks(path, checksums) == [at // block]
+        path.write_bytes(data[:position] + bytes([data[position] ^ change]) + data[position + 1 :])
+        assert find_bad_blocks(path, checksums) == [position // block]
 
 
 json_values = st.recursive(
@@ -43,16 +43,16 @@ json_values = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
     max_leaves=5,
 )
-keys = st.sampled_from(["version", "size", "block", "blocks", "sha256", "name", "more"])
+keys = st.sampled_from(["version", "size", "block_bytes", "block_sha256", "sha256", "name", "more"])
 
 
 @settings(max_examples=200, deadline=None)
 @given(document=st.dictionaries(keys, json_values | st.just(1) | st.just(0) | st.just("")) | json_values)
-def test_any_document_is_read_or_refused(document):
+def test_any_document_is_parsed_or_rejected(document):
     import json
 
     try:
-        read = parse_checksums(json.dumps(document), "x")
+        checksums = parse_checksums(json.dumps(document), "x")
     except FormatError:
         return
-    assert parse_checksums(format_checksums(read), "x") == read
+    assert parse_checksums(format_checksums(checksums), "x") == checksums

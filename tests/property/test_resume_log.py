@@ -1,4 +1,4 @@
-"""Wherever a transfer is cut, and however often, the file is right in the end."""
+"""However often and wherever a download breaks off, the file is right in the end."""
 
 from __future__ import annotations
 
@@ -17,25 +17,27 @@ from testbed.http_server import HttpServer, ResponseFault
 DATA = bytes(i * 7919 % 251 for i in range(40_000))
 
 faults = st.one_of(
-    st.builds(ResponseFault, close_after=st.integers(0, len(DATA)), chunked=st.booleans(), no_range=st.booleans()),
+    st.builds(
+        ResponseFault, close_after_bytes=st.integers(0, len(DATA)), chunked=st.booleans(), ignore_range=st.booleans()
+    ),
     st.builds(ResponseFault, status=st.sampled_from([404, 500, 503])),
-    st.builds(ResponseFault, no_range=st.just(True)),
+    st.builds(ResponseFault, ignore_range=st.just(True)),
 )
 
 
 @settings(max_examples=60, deadline=None)
 @given(processes=st.lists(st.lists(faults, max_size=1), max_size=4), digest=st.booleans(), mirrors=st.integers(1, 2))
-def test_resume_after_any_cut(processes, digest, mirrors):
-    wanted = Digest("sha256", hashlib.sha256(DATA).hexdigest()) if digest else None
-    with tempfile.TemporaryDirectory() as made, HttpServer(Path(made)) as origin:
-        Path(made, "served").write_bytes(DATA)
-        target = Path(made, "target")
-        item = RemoteFile("data", (Location(f"{origin.url}/served"),) * mirrors, digest=wanted)
-        for script in [*processes, []]:
-            origin.faults[:] = script
+def test_resume_after_any_break(processes, digest, mirrors):
+    expected = Digest("sha256", hashlib.sha256(DATA).hexdigest()) if digest else None
+    with tempfile.TemporaryDirectory() as folder, HttpServer(Path(folder)) as server:
+        Path(folder, "served").write_bytes(DATA)
+        target = Path(folder, "target")
+        remote_file = RemoteFile("data", (Location(f"{server.url}/served"),) * mirrors, digest=expected)
+        for process_faults in [*processes, []]:
+            server.faults[:] = process_faults
             try:
                 fetch(
-                    item,
+                    remote_file,
                     target,
                     str,
                     retry_timeout_s=0,
@@ -46,4 +48,4 @@ def test_resume_after_any_cut(processes, digest, mirrors):
             except FailedError:
                 assert not target.exists()
         assert target.read_bytes() == DATA
-        assert sorted(p.name for p in Path(made).iterdir()) == ["served", "target"]
+        assert sorted(p.name for p in Path(folder).iterdir()) == ["served", "target"]

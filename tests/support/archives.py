@@ -1,4 +1,4 @@
-"""Builders of archives, and the two ways to unpack them: out of a file, and while they come."""
+"""Builders of archives, and the two methods to unpack them: from a file, and while they download."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ def make_member(name: str, data: bytes = b"", kind: bytes = tarfile.REGTYPE, lin
     return info, data
 
 
-def make_tar(members, mode: str = "w", form: int = tarfile.PAX_FORMAT) -> bytes:
-    made = io.BytesIO()
-    with tarfile.open(fileobj=made, mode=mode, format=form) as tar:
+def make_tar(members, mode: str = "w", tar_format: int = tarfile.PAX_FORMAT) -> bytes:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode=mode, format=tar_format) as tar:
         for info, data in members:
             tar.addfile(info, io.BytesIO(data))
-    return made.getvalue()
+    return buffer.getvalue()
 
 
 def make_zip(files, method: int = zipfile.ZIP_DEFLATED, force_zip64: bool = False) -> bytes:
-    made = io.BytesIO()
-    with zipfile.ZipFile(made, "w", method) as archive:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", method) as archive:
         for name, data in files.items():
             with archive.open(name, "w", force_zip64=force_zip64) as file:
                 file.write(data)
-    return made.getvalue()
+    return buffer.getvalue()
 
 
 def make_plain_tar(files=None) -> bytes:
@@ -49,39 +49,40 @@ def make_plain_tar(files=None) -> bytes:
 
 
 def read_folder(folder: Path) -> dict:
+    """The content of each file below a folder, by relative path."""
     return {p.relative_to(folder).as_posix(): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
 
 
 class ChunkedReader:
-    """A download that comes in pieces of odd sizes."""
+    """A download that arrives in chunks of odd sizes."""
 
     def __init__(self, data: bytes) -> None:
         self._data, self._sizes = memoryview(data), itertools.cycle((1, 700, 13, 66_000, 512, 4096))
 
     def read(self, size: int) -> bytes:
-        return b"".join(self.take(size))
+        return b"".join(self.read_views(size))
 
-    def take(self, size: int) -> list:
+    def read_views(self, size: int) -> list:
         views = []
         while size and len(self._data):
-            piece = min(size, next(self._sizes))
-            views.append(self._data[:piece])
-            self._data, size = self._data[piece:], size - len(views[-1])
+            n_bytes = min(size, next(self._sizes))
+            views.append(self._data[:n_bytes])
+            self._data, size = self._data[n_bytes:], size - len(views[-1])
         return views
 
 
-def unpack_from_file(path: Path, folder: Path, **more) -> UnpackResult:
-    return unpack(path, folder, **more)
+def unpack_from_file(path: Path, folder: Path, **options) -> UnpackResult:
+    return unpack(path, folder, **options)
 
 
-def unpack_from_stream(path: Path, folder: Path, **more) -> UnpackResult:
-    """What can be streamed is; the others have to be a file."""
+def unpack_from_stream(path: Path, folder: Path, **options) -> UnpackResult:
+    """Stream the archive if its format allows that."""
     data = path.read_bytes()
     if not can_stream(data[:512]):
-        return unpack(path, folder, **more)
+        return unpack(path, folder, **options)
     path.rename(path.with_name("hidden"))
     try:
-        return unpack_stream(ChunkedReader(data), path.name, folder, **more)
+        return unpack_stream(ChunkedReader(data), path.name, folder, **options)
     finally:
         path.with_name("hidden").rename(path)
 
@@ -90,16 +91,18 @@ UNPACK_METHODS = {"file": unpack_from_file, "stream": unpack_from_stream}
 CURRENT_METHOD = [unpack_from_file]
 
 
-def unpack_data(folder: Path, data: bytes, name: str = "data", **more) -> UnpackResult:
+def unpack_data(folder: Path, data: bytes, name: str = "data", **more_options) -> UnpackResult:
+    """Write an archive as folder/name and unpack it to folder/into."""
     path = folder / name
     path.write_bytes(data)
-    given = {"max_bytes": None, "check_cancelled": lambda: None, "progress": lambda d, t: None, **more}
-    return CURRENT_METHOD[0](path, folder / "into", **given)
+    options = {"max_bytes": None, "check_cancelled": lambda: None, "on_progress": lambda d, t: None, **more_options}
+    return CURRENT_METHOD[0](path, folder / "into", **options)
 
 
-def unpack_error(folder: Path, data: bytes, name: str = "data", **more) -> FailedError:
+def unpack_error(folder: Path, data: bytes, name: str = "data", **more_options) -> FailedError:
+    """The error of an archive that must be rejected and write nothing outside of folder/into."""
     with pytest.raises(FailedError) as caught:
-        unpack_data(folder, data, name, **more)
+        unpack_data(folder, data, name, **more_options)
     assert sorted(p.name for p in folder.iterdir() if p.name != "into") == sorted([name, "witness"])
     assert (folder / "witness").read_text() == "untouched"
     return caught.value

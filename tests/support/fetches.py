@@ -1,4 +1,4 @@
-"""An object, and the shortest way to ask for it."""
+"""A test object, and helpers that download it."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from testbed.http_server import HttpServer
 
 
 def crc32c_hex(data: bytes) -> str:
-    running = crc32c.PureCrc32c()
-    running.update(data)
-    return running.hexdigest()
+    hasher = crc32c.PureCrc32c()
+    hasher.update(data)
+    return hasher.hexdigest()
 
 
 DATA = os.urandom(700_001)
@@ -28,8 +28,9 @@ CRC32C = Digest("crc32c", crc32c_hex(DATA))
 FILENAME = "data.bin"
 
 
-def make_remote_file(*urls: str, **more) -> RemoteFile:
-    return RemoteFile(FILENAME, tuple(Location(url) for url in urls), **more)
+def make_remote_file(*urls: str, **options) -> RemoteFile:
+    """A RemoteFile of the test object with one location per URL."""
+    return RemoteFile(FILENAME, tuple(Location(url) for url in urls), **options)
 
 
 def fetch_file(
@@ -50,6 +51,7 @@ def fetch_file(
 
 
 def fetch_error(remote_file: RemoteFile, target: Path, retry_timeout_s: float = 0.0) -> FailedError:
+    """The error of a download that must fail and leave no target."""
     with pytest.raises(FailedError) as caught:
         fetch_file(remote_file, target, retry_timeout_s)
     assert not target.exists()
@@ -57,10 +59,12 @@ def fetch_error(remote_file: RemoteFile, target: Path, retry_timeout_s: float = 
 
 
 def requested_ranges(server: HttpServer) -> list:
-    return [seen.headers.get("range") for seen in server.requests]
+    """The Range header of each request."""
+    return [request.headers.get("range") for request in server.requests]
 
 
 def copy_with_other_etag(folder: Path, name: str, data: bytes) -> Path:
+    """A folder with `data` under the name of the test object; its server reports a different ETag."""
     other = folder.parent / name
     other.mkdir()
     (other / FILENAME).write_bytes(data)

@@ -1,4 +1,4 @@
-"""Objects in a dict, as source and sink: for tests, and the plainest reading of the protocols."""
+"""An object store in memory: the simplest implementation of Source and Sink."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from urllib.parse import unquote
 from packtrain.errors import TransferError
 from packtrain.plan import Location
 from packtrain.transfer.api import FULL_RANGE, ByteRange, ListedObject, ObjectInfo
-from packtrain.transfer.http.request_body import OnBytesSent, ignore_bytes_sent
+from packtrain.transfer.progress import OnBytesSent, ignore_bytes_sent
 
 
 class MemoryStream(io.BytesIO):
@@ -24,7 +24,7 @@ class MemoryStream(io.BytesIO):
 
 
 class MemoryBackend:
-    """Source and Sink over `objects`: address → bytes."""
+    """A Source and Sink over `objects`, which maps URLs to bytes."""
 
     def __init__(self) -> None:
         self.objects: dict[str, bytes] = {}
@@ -39,9 +39,9 @@ class MemoryBackend:
         )
 
     def list(self, location: Location) -> Iterator[ListedObject]:
-        below = location.url.rstrip("/") + "/"
-        for url in sorted(url for url in self.objects if url.startswith(below)):
-            yield ListedObject(unquote(url[len(below) :]), len(self.objects[url]), replace(location, url=url))
+        prefix = location.url.rstrip("/") + "/"
+        for url in sorted(url for url in self.objects if url.startswith(prefix)):
+            yield ListedObject(unquote(url[len(prefix) :]), len(self.objects[url]), replace(location, url=url))
 
     def put(self, location: Location, path: Path, on_bytes_sent: OnBytesSent = ignore_bytes_sent) -> None:
         self.objects[location.url] = path.read_bytes()

@@ -1,4 +1,4 @@
-"""What the tests of `get` and `put` move."""
+"""Test data and helpers for the commands `get` and `put`."""
 
 from __future__ import annotations
 

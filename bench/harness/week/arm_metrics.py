@@ -12,7 +12,7 @@ from packtrain.report.build import build_report, write_report
 from packtrain.report.history import FailureCategory, JobHistory, JobRecord, Outcome
 
 PUBLISHED_METRICS = {
-    "success": 79.0,
+    "success_percent": 79.0,
     "compute_share": 0.44,
     "useful_fraction": 0.50,
     "p95_over_median": 4.3,
@@ -24,7 +24,7 @@ def arm_metrics(name: str, history: JobHistory) -> dict[str, float]:
     """Return the metrics of an arm; its name is their prefix."""
     stats = compute_stats(history)
     metrics = {
-        "success": 100.0 * stats.outcomes.get(Outcome.SUCCEEDED, 0) / max(1, stats.jobs),
+        "success_percent": 100.0 * stats.outcomes.get(Outcome.SUCCEEDED, 0) / max(1, stats.jobs),
         "compute_share": stats.compute_share or 0.0,
         "useful_fraction": stats.useful_share or 0.0,
         "p95_over_median": stats.p95_over_median or 0.0,
@@ -33,7 +33,7 @@ def arm_metrics(name: str, history: JobHistory) -> dict[str, float]:
         "slot_s": stats.wallclock_s,
         "completion_median_s": stats.completion_s.median if stats.completion_s else 0.0,
         "completion_mean_s": stats.completion_s.mean if stats.completion_s else 0.0,
-        "attempts": float(stats.executions),
+        "executions": float(stats.executions),
     }
     wasted = {
         f"wasted_{time_use.value.replace(' ', '_')}": seconds / stats.wallclock_s
@@ -59,7 +59,7 @@ def _mark_missing_model(job: JobRecord, has_model: bool) -> JobRecord:
 def compare_arms(metrics: Mapping[str, float]) -> dict[str, float]:
     """Compare `plain` with the published table, and the other arms with `plain`."""
     comparison: dict[str, float] = {}
-    for key in ("success", "useful_fraction"):
+    for key in ("success_percent", "useful_fraction"):
         if f"plain_{key}" in metrics:
             comparison[f"plain_{key}_error"] = abs(metrics[f"plain_{key}"] - PUBLISHED_METRICS[key])
     for arm in ("converted", "packtrain"):

@@ -14,7 +14,7 @@ from harness.week.fault_schedule import ReplayWeek
 
 N_SEEDS = 50
 COMPARED_METRICS = (
-    "success",
+    "success_percent",
     "useful_fraction",
     "compute_share",
     "completion_median_s",

@@ -12,8 +12,9 @@ from packtrain.errors import TransferError
 from packtrain.plan import Location
 from packtrain.transfer.api import ByteRange, ObjectInfo, ObjectStream, SecretResolver
 from packtrain.transfer.backends.file import FileBackend
-from packtrain.transfer.engine.source_stats import SourceSelector, SourceStats
-from packtrain.transfer.http.connection import cancellation_scope
+from packtrain.transfer.cancellation import cancellation_scope
+from packtrain.transfer.engine.source_selector import SourceSelector
+from packtrain.transfer.engine.source_stats import SourceStats
 from packtrain.transfer.registry import find_replicas
 from packtrain.transfer.retry import cancellable_sleep, combine_errors
 from packtrain.transfer.urls import path_from_file_url, redact_url, url_scheme

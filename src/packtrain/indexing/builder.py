@@ -39,7 +39,7 @@ from packtrain.transfer.api import ListedObject, SecretResolver
 from packtrain.transfer.archive import tar_header
 from packtrain.transfer.archive.decompress import COMPRESSION_MAGIC
 from packtrain.transfer.block_checksums import BlockChecksums
-from packtrain.transfer.digests import detect_error_page
+from packtrain.transfer.content_checks import detect_error_page
 from packtrain.transfer.http.pool import connection_pool
 from packtrain.transfer.urls import url_scheme
 

@@ -1,18 +1,17 @@
-"""Moving bytes: sources, sinks, fetching, verifying, unpacking, uploading. Rides to the worker.
+"""Move bytes: download, verify, cache, unpack and upload. Runs on the submit side and on the worker.
 
-`api` has the two protocols and is the place to start; `registry` finds the backend of an address.
+A *location* is an address with its credentials. A *backend* reads and writes locations of one protocol, as a *source*
+or a *sink*. A *replica* is one server that has an object; a file may have several. A *digest* verifies a complete file,
+a *checksums file* each of its blocks.
 
-* Backends, one a file: `file`, `http`, `s3` (`sigv4`, `s3wire`, `multipart`), `pelican` (`director`, `federated`,
-  `propfind`, `tokens`), `memory`.
-* Below http: `exchange` (one request, redirects), `wire`, `framing`, `fields`, `answers` (what came), `connect`,
-  `proxies`, `relay` (TLS in a process of its own), `keep`, `translate` (what the network throws, as sentences).
-* `fetch` brings an item to a file, `ordered` to a reader: by an `engine` of connections (`crew`, `worker`), decided
-  purely in `blocks`, `sources`, `pace`; into `buffers`; resumed (`partial`, `ledger`); verified (`disk`, `hashing`,
-  `verify`).
-* `unpack` lands archives safely, from files or on their way (`flow`, `decompress`, `tarheader`, `untar`, `unzip`,
-  `foreign`; `landing` judges names, `ground` writes, `writer` beside it, within a `room`).
-* `depot` keeps what was fetched for other jobs (`clone`); `upload` brings a folder to a sink.
+Start with `api`, the protocols of the backends, and `fetch`, which downloads a file.
 
-Not here: which data a job needs (`plan`), and when it is moved (`agent`).
-Heavy modules (ssl, hashlib, tarfile, …) are imported where they are used: the agent starts quickly.
+* `registry` selects the backend of a URL; the package `backends` has one module or package per protocol, and `http` is
+  the HTTP client below them.
+* `fetch` and `ordered_download` download a file to disk or to a reader, with the package `engine`.
+* `cache` shares downloads between jobs; the package `archive` unpacks them; `upload` uploads folders.
+* `digests`, `block_checksums` and `content_checks` decide whether the bytes are right.
+
+Which data a job needs is decided in `plan`, and when it is moved in `agent`. Heavy modules (ssl, hashlib, tarfile and
+others) are imported where they are used, so that the agent starts quickly.
 """

@@ -1,40 +1,43 @@
-"""The narrow waist of all transfers: Source gives bytes, Sink takes them.
+"""The protocols between transfers and backends: a Source provides bytes, a Sink accepts them.
 
-Backends are thin: no retries, no limits, no progress, no caching in them; those wrap the protocol.
-Every foreign exception (socket, ssl, http, OSError) is translated once, in the backend, to a
-TransferError whose kind stands in `events.failure.KINDS`.
+Backends are thin. They do not retry, limit, cache or report progress; the code that uses the protocols does. A backend
+converts every foreign exception (socket, ssl, http, OSError) to a TransferError whose kind is a key of
+`events.FAILURE_KINDS`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
 from packtrain.plan import Digest, Location, SecretOrStr
-from packtrain.transfer.http.request_body import OnBytesSent, ignore_bytes_sent
+from packtrain.transfer.progress import OnBytesSent, ignore_bytes_sent
 
 SecretResolver = Callable[[SecretOrStr], str]
-"""Turns a Text of the plan into its value. Called anew for each connection: tokens are renewed
-under a running job. Raises FailedError("secret_missing")."""
+"""Returns the value of a secret of the plan, and any other text unchanged.
+
+Called again for each connection, because tokens are renewed under a running job. Raises
+FailedError("secret_missing")."""
 
 
 @dataclass(frozen=True)
 class ObjectInfo:
-    """What a source says about an object before giving it. None = it does not say."""
+    """Metadata that a source reports for an object; None where the source does not report it."""
 
-    size: int | None = None
+    size: int | None = None  # bytes
     etag: str | None = None
     content_type: str | None = None
     digest: Digest | None = None
-    accepts_ranges: bool = False  # whether `open` honours a start
-    last_modified: str | None = None  # when, as the server writes it
+    accepts_ranges: bool = False  # whether `Source.open` honours the start of a range
+    last_modified: str | None = None  # date and time, as the server formats it
+    round_trip_s: float = field(default=0.0, compare=False)  # to the server that reported this; 0: unknown
 
 
 @dataclass(frozen=True)
 class ByteRange:
-    """Bytes start..stop (stop not included; None = to the end)."""
+    """The bytes from `start` up to, but not including, `stop`; None means the end of the object."""
 
     start: int = 0
     stop: int | None = None
@@ -47,61 +50,102 @@ FULL_RANGE = ByteRange()
 class ListedObject:
     """One object below a prefix."""
 
-    name: str  # relative to the prefix, with / between
-    size: int | None
+    name: str  # relative to the prefix, with / as the separator
+    size: int | None  # bytes
     location: Location
 
 
 class ObjectStream(Protocol):
-    """Bytes on their way. `info` is what the answer itself said."""
+    """The body of one response."""
 
-    info: ObjectInfo
-    start: int  # the first byte's position: 0 if the source ignored the span
+    info: ObjectInfo  # metadata from the response itself
+    start: int  # position of the first byte in the object; 0 if the source ignored the range
 
     def read(self, size: int, /) -> bytes:
-        """Up to size bytes; b"" only at the true end. A short body is TransferError("truncated")."""
+        """Return up to `size` bytes, and b"" only at the end.
+
+        Raises:
+            TransferError: The body ended early ("truncated") or the connection failed.
+        """
         ...
 
     def readinto(self, buffer: memoryview, /) -> int:
-        """Like `read`, into the buffer: how many bytes came; 0 only at the true end."""
+        """Read into the buffer and return the number of bytes; 0 only at the end."""
         ...
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Release the connection."""
+        ...
 
 
 class Source(Protocol):
+    """A backend that objects are read from."""
+
     def stat(self, location: Location) -> ObjectInfo:
-        """Raises TransferError: object_missing, access_denied, service_unavailable, host_unknown, …"""
+        """Return the metadata of an object.
+
+        Args:
+            location: The address of the object.
+
+        Raises:
+            TransferError: object_missing, access_denied, service_unavailable, host_unknown and others.
+        """
         ...
 
-    def open(self, location: Location, byte_range: ByteRange = FULL_RANGE) -> ObjectStream: ...
+    def open(self, location: Location, byte_range: ByteRange = FULL_RANGE) -> ObjectStream:
+        """Start to read an object.
+
+        Args:
+            location: The address of the object.
+            byte_range: The bytes to read. A source may ignore it, see `ObjectStream.start`.
+        """
+        ...
 
     def list(self, location: Location) -> Iterable[ListedObject]:
-        """All objects below a prefix; an empty prefix is no error. Backends that cannot: unsupported."""
+        """Return all objects below a prefix; a prefix without objects is not an error.
+
+        Args:
+            location: The address of the prefix.
+
+        Raises:
+            TransferError: The backend cannot list ("unsupported").
+        """
         ...
 
 
 @dataclass(frozen=True)
 class Replica:
-    """One server that has an object. `label` names it to people, without secrets."""
+    """One server that has an object."""
 
     source: Source
     location: Location
-    label: str
-    is_fallback: bool = False  # asked only while all others fail or rest
+    label: str  # names the server in messages; contains no secrets
+    is_fallback: bool = False  # used only while all others fail, back off or starve
 
 
 class Sink(Protocol):
-    def put(self, location: Location, path: Path, on_bytes_sent: OnBytesSent = ignore_bytes_sent) -> None:
-        """Copy a file to the address: atomic (complete or invisible) and repeatable.
+    """A backend that objects are written to."""
 
-        `sent` hears of bytes as they leave; a `put` that is repeated begins to count anew."""
+    def put(self, location: Location, path: Path, on_bytes_sent: OnBytesSent = ignore_bytes_sent) -> None:
+        """Copy a file to an address.
+
+        The copy is atomic (complete or invisible) and repeatable.
+
+        Args:
+            location: The address to write.
+            path: The file to read.
+            on_bytes_sent: Receives the number of bytes of each part as it is sent. A repeated `put` counts from 0.
+        """
         ...
 
-    def stat(self, location: Location) -> ObjectInfo: ...
+    def stat(self, location: Location) -> ObjectInfo:
+        """Return the metadata of an object, like `Source.stat`."""
+        ...
 
-    def list(self, location: Location) -> Iterable[ListedObject]: ...
+    def list(self, location: Location) -> Iterable[ListedObject]:
+        """Return all objects below a prefix, like `Source.list`."""
+        ...
 
     def delete(self, location: Location) -> None:
-        """Gone afterwards; deleting what is not there is no error."""
+        """Delete an object; deleting one that does not exist is not an error."""
         ...

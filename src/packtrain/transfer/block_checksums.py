@@ -1,6 +1,7 @@
-"""The checksums file of a data file: a sha256 for every block, and one for the whole (docs/formats/checksums.md).
+"""The checksums file of a data file: the sha256 of every block and of the complete file.
 
-With it a damaged or missing block is known by its place and fetched again alone, from any source.
+With it, a download locates a damaged or missing block and fetches only that block again, from any source. The format
+is described in docs/formats/checksums.md.
 """
 
 from __future__ import annotations
@@ -15,18 +16,19 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, Optional, overload
+from typing import TYPE_CHECKING, BinaryIO, overload
 
 from packtrain.errors import FormatError
 from packtrain.plan.codec import decode, encode
 from packtrain.transfer.api import ByteRange
+from packtrain.transfer.progress import ProgressCallback
 
 CHECKSUMS_SUFFIX = ".checksums.json"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 MIN_BLOCK_BYTES = 1 << 20
-MAX_STREAMED_BLOCK_BYTES = 2 << 20  # the largest for what is used as it comes: some forty blocks are in memory then
-MAX_BLOCK_BYTES = 4 << 20  # a download holds up to 96 MiB of blocks, and some more: within 150 MB with all else
-MAX_BLOCKS = 500_000  # of which the file has 22 MB, and whoever reads it 16
+MAX_STREAMED_BLOCK_BYTES = 2 << 20  # limit for data that is unpacked while it downloads: about 40 blocks are in memory
+MAX_BLOCK_BYTES = 4 << 20  # keeps a download, which holds up to 96 MiB of blocks, below 150 MB
+MAX_BLOCKS = 500_000  # then the file has 22 MB and takes 16 MB in memory
 _MAX_BLOCKS_OF_MIN_SIZE = 45_000  # keeps the file below 2 MB
 _DIGEST_BYTES = 32
 _READ_BYTES = 1 << 20
@@ -36,35 +38,36 @@ _SHA256_PATTERN = re.compile(r"[0-9a-f]{64}", re.ASCII)
 if TYPE_CHECKING:
     from hashlib import _Hash
 
-ProgressCallback = Callable[[int, Optional[int]], None]
-
 
 @dataclass(frozen=True)
 class BlockChecksums:
-    block_bytes: int  # bytes in a block; the last one may be shorter
-    size: int  # bytes of the file
-    block_sha256: Sequence[str]  # lower-case hex, one a block
-    file_sha256: str | None = None  # sha256 of the file
-    name: str = ""  # of the file, for people
+    """The contents of a checksums file."""
+
+    block_bytes: int  # size of a block; the last one may be shorter
+    size: int  # size of the file in bytes
+    block_sha256: Sequence[str]  # lower-case hex, one per block
+    file_sha256: str | None = None  # lower-case hex
+    name: str = ""  # name of the file, for display
 
     @property
     def can_stream(self) -> bool:
-        """Whether its blocks are small enough for what is used as it comes."""
+        """Whether the blocks are small enough to verify data that is unpacked while it downloads."""
         return self.block_bytes <= MAX_STREAMED_BLOCK_BYTES
 
     def block_range(self, index: int) -> ByteRange:
-        """Where a block lies."""
+        """Return the bytes of a block."""
         return ByteRange(index * self.block_bytes, min((index + 1) * self.block_bytes, self.size))
 
 
 class HexDigests(Sequence[str]):
-    """Like a tuple of them, in a quarter of its memory."""
+    """A sequence of sha256 digests in hex that takes a quarter of the memory of a tuple."""
 
     def __init__(self, raw: bytes) -> None:
         self.raw = raw
 
     @classmethod
     def from_hex(cls, digests: Iterable[str]) -> HexDigests:
+        """Return the sequence of some digests in hex."""
         raw = bytearray()
         for digest in digests:
             raw += bytes.fromhex(digest)
@@ -81,9 +84,9 @@ class HexDigests(Sequence[str]):
 
     def __getitem__(self, index: int | slice) -> str | Sequence[str]:
         if isinstance(index, slice):
-            return tuple(self[one] for one in range(*index.indices(len(self))))
-        at = range(len(self))[index] * _DIGEST_BYTES
-        return self.raw[at : at + _DIGEST_BYTES].hex()
+            return tuple(self[i] for i in range(*index.indices(len(self))))
+        start = range(len(self))[index] * _DIGEST_BYTES
+        return self.raw[start : start + _DIGEST_BYTES].hex()
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Sequence) and len(self) == len(other) and all(map(str.__eq__, self, other))
@@ -94,64 +97,76 @@ class HexDigests(Sequence[str]):
 
 @dataclass(frozen=True)
 class _ChecksumsDocument:
-    """The JSON of the file; keys that hold their default are left out."""
+    """The JSON document of the file; keys with their default value are omitted."""
 
     version: int
     size: int
     block_bytes: int
-    block_sha256: str  # base64 of all digests, one after the other
+    block_sha256: str  # base64 of all digests, concatenated
     sha256: str = ""
     name: str = ""
 
 
 def choose_block_bytes(size: int) -> int:
-    """1 MiB while the checksums file of so large a file stays small, and never more than has to be."""
+    """Return the smallest block size that keeps the checksums file of a file of `size` bytes small."""
     if size <= MIN_BLOCK_BYTES * _MAX_BLOCKS_OF_MIN_SIZE:
         return MIN_BLOCK_BYTES
     return MAX_STREAMED_BLOCK_BYTES if size <= MAX_STREAMED_BLOCK_BYTES * MAX_BLOCKS else MAX_BLOCK_BYTES
 
 
 def find_block_problem(block_bytes: int, size: int) -> str:
-    """Why a file of this size cannot have checksums of such blocks; else nothing."""
+    """Return why a file of `size` bytes cannot have blocks of `block_bytes`, or ""."""
     if block_bytes > MAX_BLOCK_BYTES:
-        return f"blocks of {block_bytes} bytes are too large, since a download has many in memory: {MAX_BLOCK_BYTES} at most"
-    count = -(-size // block_bytes)
-    if count > MAX_BLOCKS:
-        return f"{size} bytes are {count} blocks of {block_bytes} bytes, and {MAX_BLOCKS} blocks are the most"
+        return (
+            f"blocks of {block_bytes} bytes are too large, since a download holds many in memory; "
+            f"the maximum is {MAX_BLOCK_BYTES}"
+        )
+    n_blocks = -(-size // block_bytes)
+    if n_blocks > MAX_BLOCKS:
+        return f"{size} bytes are {n_blocks} blocks of {block_bytes} bytes; the maximum is {MAX_BLOCKS} blocks"
     return ""
 
 
 def make_checksums(
     path: Path, block_bytes: int | None = None, on_progress: ProgressCallback = lambda done, total: None
 ) -> BlockChecksums:
-    """Read the file once; the whole is hashed beside the blocks, in a thread of its own."""
+    """Compute the checksums of a file, which is read once.
+
+    Args:
+        path: The file.
+        block_bytes: The block size; by default it is chosen from the size of the file.
+        on_progress: Receives the bytes done and the total after each block.
+    """
     size = path.stat().st_size
     length = choose_block_bytes(size) if block_bytes is None else block_bytes
-    with open(path, "rb") as file, _BackgroundSha256() as whole:
-        blocks = HexDigests.from_hex(_hash_blocks(file, length, size, whole.update, on_progress))
-        done = file.tell()
-    return BlockChecksums(length, done, blocks, whole.hexdigest(), path.name)
+    with open(path, "rb") as file, _BackgroundSha256() as file_sha256:
+        blocks = HexDigests.from_hex(_hash_blocks(file, length, size, file_sha256.update, on_progress))
+        read_bytes = file.tell()
+    return BlockChecksums(length, read_bytes, blocks, file_sha256.hexdigest(), path.name)
 
 
 def find_bad_blocks(
     path: Path, checksums: BlockChecksums, on_progress: ProgressCallback = lambda done, total: None
 ) -> list[int]:
-    """The blocks that differ in the file or are missing from it. That the file is longer is not seen here."""
+    """Return the blocks that differ in a file or are missing from it.
+
+    Bytes after the last block are not detected; compare the sizes for that.
+    """
     with open(path, "rb") as file:
-        seen = _hash_blocks(file, checksums.block_bytes, checksums.size, lambda piece: None, on_progress)
-        return [index for index, digest in enumerate(checksums.block_sha256) if next(seen, None) != digest]
+        digests = _hash_blocks(file, checksums.block_bytes, checksums.size, lambda chunk: None, on_progress)
+        return [index for index, expected in enumerate(checksums.block_sha256) if next(digests, None) != expected]
 
 
 def _hash_blocks(
     file: BinaryIO, block_bytes: int, size: int, on_read: Callable[[bytes], None], on_progress: ProgressCallback
 ) -> Iterator[str]:
-    """Of the file's blocks, up to `size`; a file that ends early has fewer, or a shorter last one."""
+    """Yield the digests of the blocks up to `size`; a file that ends early has fewer or a shorter last one."""
     for start in range(0, size, block_bytes):
         stop = min(start + block_bytes, size)
         digest = _new_sha256()
-        for piece in _read_chunks(file, stop - start):
-            on_read(piece)
-            digest.update(piece)
+        for chunk in _read_chunks(file, stop - start):
+            on_read(chunk)
+            digest.update(chunk)
         if file.tell() == start:
             return
         on_progress(file.tell(), size)
@@ -160,11 +175,11 @@ def _hash_blocks(
 
 def _read_chunks(file: BinaryIO, n_bytes: int) -> Iterator[bytes]:
     while n_bytes:
-        piece = file.read(min(_READ_BYTES, n_bytes))
-        if not piece:
+        chunk = file.read(min(_READ_BYTES, n_bytes))
+        if not chunk:
             return
-        n_bytes -= len(piece)
-        yield piece
+        n_bytes -= len(chunk)
+        yield chunk
 
 
 def _new_sha256() -> _Hash:
@@ -174,7 +189,7 @@ def _new_sha256() -> _Hash:
 
 
 class _BackgroundSha256:
-    """A sha256 that is fed here and computed in another thread: hashlib lets go of the interpreter's lock."""
+    """A sha256 that another thread computes in parallel, since hashlib releases the interpreter lock."""
 
     def __init__(self) -> None:
         self._digest = _new_sha256()
@@ -191,22 +206,23 @@ class _BackgroundSha256:
         self._thread.join()
 
     def hexdigest(self) -> str:
-        """After the `with`."""
+        """Return the digest; valid after the `with` block."""
         return self._digest.hexdigest()
 
     def _run(self) -> None:
-        for piece in iter(self._chunk_queue.get, b""):
-            self._digest.update(piece)
+        for chunk in iter(self._chunk_queue.get, b""):
+            self._digest.update(chunk)
 
 
 def write_checksums(checksums: BlockChecksums, path: Path) -> None:
-    """Complete or not at all."""
+    """Write a checksums file atomically."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.new")
     temporary.write_text(format_checksums(checksums), encoding="utf-8")
     temporary.replace(path)
 
 
 def format_checksums(checksums: BlockChecksums) -> str:
+    """Return the text of a checksums file."""
     digests = base64.b64encode(HexDigests.from_hex(checksums.block_sha256).raw).decode("ascii")
     document = _ChecksumsDocument(
         FORMAT_VERSION, checksums.size, checksums.block_bytes, digests, checksums.file_sha256 or "", checksums.name
@@ -215,34 +231,50 @@ def format_checksums(checksums: BlockChecksums) -> str:
 
 
 def read_checksums(path: Path) -> BlockChecksums:
-    """Raises FormatError, and OSError if there is no such file."""
+    """Read a checksums file.
+
+    Raises:
+        FormatError: The file is not a checksums file.
+        OSError: The file cannot be read.
+    """
     try:
         return parse_checksums(path.read_text(encoding="utf-8"), path.name)
     except UnicodeDecodeError:
-        raise FormatError(f"{path.name} is no checksums file: it is not text") from None
+        raise FormatError(f"{path.name} is not a checksums file: it is not UTF-8 text") from None
 
 
 def parse_checksums(text: str, source_name: str) -> BlockChecksums:
-    """`where` names the file in messages. Raises FormatError."""
+    """Parse the text of a checksums file.
+
+    Args:
+        text: The text.
+        source_name: The name of the file, for messages.
+
+    Raises:
+        FormatError: The text is not a valid checksums file.
+    """
     document = _parse_document(text, source_name)
     if document.size < 0 or document.block_bytes < 1:
-        raise FormatError(f"{source_name}: the size {document.size} and the block {document.block_bytes} cannot be")
-    unfit = find_block_problem(document.block_bytes, document.size)
-    if unfit:
-        raise FormatError(f"{source_name}: {unfit}; make it anew with `packtrain checksums`")
+        raise FormatError(f"{source_name}: size {document.size} or block_bytes {document.block_bytes} is out of range")
+    problem = find_block_problem(document.block_bytes, document.size)
+    if problem:
+        raise FormatError(f"{source_name}: {problem}; recreate the file with `packtrain checksums`")
     digests = _decode_digests(document, source_name)
-    whole = _check_sha256(document.sha256, source_name) if document.sha256 else None
-    return BlockChecksums(document.block_bytes, document.size, digests, whole, document.name)
+    file_sha256 = _check_sha256(document.sha256, source_name) if document.sha256 else None
+    return BlockChecksums(document.block_bytes, document.size, digests, file_sha256, document.name)
 
 
 def _parse_document(text: str, source_name: str) -> _ChecksumsDocument:
     try:
         data = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise FormatError(f"{source_name} is no checksums file: {error}") from None
+        raise FormatError(f"{source_name} is not a checksums file: {error}") from None
     version = data.get("version") if isinstance(data, dict) else None
     if version != FORMAT_VERSION:
-        raise FormatError(f"{source_name} is no checksums file of version {FORMAT_VERSION} (its version: {version!r})")
+        raise FormatError(
+            f"{source_name} is not a checksums file of version {FORMAT_VERSION} (its version: {version!r}); "
+            "recreate it with `packtrain checksums`"
+        )
     return decode(_ChecksumsDocument, data, source_name)
 
 
@@ -250,15 +282,17 @@ def _decode_digests(document: _ChecksumsDocument, source_name: str) -> HexDigest
     try:
         raw = base64.b64decode(document.block_sha256, validate=True)
     except (binascii.Error, ValueError) as error:
-        raise FormatError(f"{source_name}.blocks is no base64: {error}") from None
-    count = -(-document.size // document.block_bytes)
-    if len(raw) != count * _DIGEST_BYTES:
-        words = f"{source_name}.blocks has {len(raw)} bytes, but {count} blocks have digests of {count * _DIGEST_BYTES}"
-        raise FormatError(words)
+        raise FormatError(f"{source_name}.block_sha256 is not base64: {error}") from None
+    n_blocks = -(-document.size // document.block_bytes)
+    if len(raw) != n_blocks * _DIGEST_BYTES:
+        raise FormatError(
+            f"{source_name}.block_sha256 has {len(raw)} bytes, but the digests of {n_blocks} blocks have "
+            f"{n_blocks * _DIGEST_BYTES}"
+        )
     return HexDigests(raw)
 
 
 def _check_sha256(text: str, source_name: str) -> str:
     if not _SHA256_PATTERN.fullmatch(text):
-        raise FormatError(f"{source_name}.sha256 is no sha256 in lower-case hex: {text[:80]!r}")
+        raise FormatError(f"{source_name}.sha256 is not a sha256 in lower-case hex: {text[:80]!r}")
     return text

@@ -1,15 +1,15 @@
-"""The depot: fetched data on a disk that several jobs share, so that each object is fetched once.
+"""The download cache: downloaded objects on a disk that several jobs share, so that each is downloaded once.
 
-    DIR/lock                    held for the moment in which room is made
-    DIR/KE/KEY                  an object, complete (it appears by renaming) and never changed; or the folder of a
-                                dataset that is streamed (`shelf`), which fills while jobs read
-    DIR/KE/KEY.new, …           one that is on its way; whoever asks next goes on with it
-    DIR/KE/KEY.json             what it is, how large it is or will be
-    DIR/KE/KEY.lock             held alone by who fetches or removes it, together by those who copy it;
-                                its time is that of the last use
+    DIR/lock            held while space is reserved
+    DIR/KE/KEY          a complete object, which never changes; or the folder of a streamed dataset (`dataset_dir`),
+                        which fills while jobs read
+    DIR/KE/KEY.new…     an object that is being downloaded; the next job that needs it resumes the download
+    DIR/KE/KEY.json     name, size and source of the object
+    DIR/KE/KEY.lock     locked exclusively to download or remove the object, shared to copy it; its modification time
+                        is the last use
 
-Locks are the kernel's (flock): a process that dies holds none. Jobs get a copy (a reflink where the file system
-has them), never a second name of the file: what a job does to its input does not reach the depot.
+Locks are kernel locks (flock), so a process that dies holds none. Jobs receive a copy (a reflink where the file system
+supports it) and never a hard link, so a job that modifies its input does not modify the cache.
 """
 
 from __future__ import annotations
@@ -27,11 +27,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from packtrain.errors import FailedError, NotFoundError, TransferError, UnavailableError
+from packtrain.fileutil import is_same_file
 from packtrain.plan import Digest, RemoteFile
 from packtrain.transfer.api import ObjectInfo, SecretResolver
+from packtrain.transfer.cancellation import CancelCheck
 from packtrain.transfer.digests import WEAK_ALGORITHMS
-from packtrain.transfer.engine.coordinator import CancelCheck, FetchRequest, ProgressCallback
+from packtrain.transfer.engine.fetch_request import FetchRequest
 from packtrain.transfer.fetch import FetchResult, fetch
+from packtrain.transfer.progress import ProgressCallback
 from packtrain.transfer.reflink import clone_file
 from packtrain.transfer.registry import get_source
 from packtrain.transfer.urls import redact_url
@@ -41,27 +44,31 @@ if TYPE_CHECKING:
 
 DEFAULT_MAX_BYTES = 100 * 10**9
 _POLL_INTERVAL_S = 0.1
-_FIRST_SOURCE_TIMEOUT_S = (
-    60.0  # patience with the one source that may fill an entry, before all are asked past the depot
-)
-_MAX_DATASET_FRACTION = 0.5  # of the depot, for what is kept of a dataset that is larger than all of it
+_FIRST_SOURCE_TIMEOUT_S = 60.0  # retry timeout for the one source that may fill an entry, before the cache is bypassed
+_MAX_DATASET_FRACTION = 0.5  # share of the cache for a streamed dataset that is larger than the cache
+_METADATA_VERSION = 2
 
 
 @dataclass(frozen=True)
 class CacheEntry:
+    """An object in the cache, or one that is being downloaded."""
+
     key: str
     name: str
-    bytes: int
-    source: str  # without secrets
+    bytes: int  # size, also while the download is incomplete
+    source: str  # URL without secrets
     is_complete: bool
     last_used_at: float  # seconds since 1970
 
     @property
     def metadata_json(self) -> str:
-        return json.dumps({"v": 1, "name": self.name, "bytes": self.bytes, "source": self.source})
+        """The contents of KEY.json."""
+        return json.dumps({"version": _METADATA_VERSION, "name": self.name, "bytes": self.bytes, "source": self.source})
 
 
 class DownloadCache:
+    """A cache of at most `max_bytes` in a folder."""
+
     def __init__(self, folder: Path, max_bytes: int = DEFAULT_MAX_BYTES) -> None:
         self._folder, self._max_bytes = folder, max_bytes
 
@@ -76,13 +83,16 @@ class DownloadCache:
         on_progress: ProgressCallback,
         checksums: BlockChecksums | None = None,
     ) -> FetchResult:
-        """The item stands at `target`, complete and verified, or FailedError says why not.
+        """Copy an object from the cache to `target`, and download it first if necessary.
 
-        What has no name of its own (no digest, and a source that states no ETag or size), or is larger than the
-        depot, passes it by.
+        The arguments are those of `fetch.fetch`. The cache is bypassed for an object that is larger than the cache, or
+        that cannot be identified: it has no digest, and its source reports no ETag or size.
+
+        Raises:
+            FailedError: The object could not be downloaded or verified.
         """
-        began = time.monotonic()
-        wish = FetchRequest(
+        started_at = time.monotonic()
+        request = FetchRequest(
             _with_known_digest(remote_file, checksums),
             resolve_secret,
             retry_timeout_s,
@@ -90,104 +100,120 @@ class DownloadCache:
             on_progress,
             checksums,
         )
-        with contextlib.suppress(OSError):  # a depot that cannot be used is no reason to fail
-            got = self._get_via_cache(wish, target)
-            if got is not None:
-                return replace(got, duration_s=time.monotonic() - began)
-        return _run_fetch(wish, target)
+        with contextlib.suppress(OSError):  # an unusable cache is bypassed
+            result = self._get_via_cache(request, target)
+            if result is not None:
+                return replace(result, duration_s=time.monotonic() - started_at)
+        return _run_fetch(request, target)
 
     def _get_via_cache(self, request: FetchRequest, target: Path) -> FetchResult | None:
-        """None: it has to pass the depot by."""
-        known = identify_object(request.remote_file, request.resolve_secret)
-        if known is None:
+        """Return None if the cache must be bypassed."""
+        key_and_size = identify_object(request.remote_file, request.resolve_secret)
+        if key_and_size is None:
             return None
-        got = self._ensure_cached(*known, request)
-        if got is None or not self._copy_to_target(known[0], target, request.check_cancelled):
+        key, size = key_and_size
+        result = self._ensure_cached(key, size, request)
+        if result is None or not self._copy_to_target(key, target, request.check_cancelled):
             return None
-        request.on_progress(got.bytes, got.bytes)
-        return got
+        request.on_progress(result.bytes, result.bytes)
+        return result
 
     @contextlib.contextmanager
     def dataset_dir(self, key: str, name: str, size: int, source: str) -> Iterator[tuple[Path, int] | None]:
-        """A folder that is shared by all who name this key, and how many bytes it may hold, which count from now on; it
-        stays at least until the block ends. None where there is no room, or no depot that can be used."""
+        """Provide the folder that all jobs share for a streamed dataset, and the bytes it may hold.
+
+        The bytes are reserved from now on, and the folder exists at least until the block ends.
+
+        Args:
+            key: Identifies the dataset.
+            name: Its name, for display.
+            size: Its size in bytes.
+            source: Its URL without secrets, for display.
+
+        Yields:
+            The folder and its limit in bytes, or None if there is not enough space or the cache cannot be used.
+        """
         with contextlib.ExitStack() as stack:
-            found = None
+            folder_and_limit = None
             with contextlib.suppress(OSError):
-                found = self._open_dataset_dir(stack, CacheEntry(key, name, size, source, False, 0.0))
-            yield found
+                folder_and_limit = self._open_dataset_dir(stack, CacheEntry(key, name, size, source, False, 0.0))
+            yield folder_and_limit
 
     def _open_dataset_dir(self, stack: contextlib.ExitStack, entry: CacheEntry) -> tuple[Path, int] | None:
         path = self._object_path(entry.key)
         if not stack.enter_context(self._try_lock(path, fcntl.LOCK_SH)):
-            return None  # it is being removed
+            return None  # the entry is being removed
         os.utime(_with_suffix(path, ".lock"))
-        most = entry.bytes if entry.bytes <= self._max_bytes else int(self._max_bytes * _MAX_DATASET_FRACTION)
-        there = self._read_entry(entry.key)
-        if there is None and not self._reserve(replace(entry, bytes=most)):
+        limit = entry.bytes if entry.bytes <= self._max_bytes else int(self._max_bytes * _MAX_DATASET_FRACTION)
+        existing = self._read_entry(entry.key)
+        if existing is None and not self._reserve(replace(entry, bytes=limit)):
             return None
         path.mkdir(exist_ok=True)
-        return path, there.bytes if there else most
+        return path, existing.bytes if existing else limit
 
     def entries(self) -> list[CacheEntry]:
-        """The least recently used first."""
-        found = (self._read_entry(path.name[: -len(".json")]) for path in self._folder.glob("*/*.json"))
-        return sorted((entry for entry in found if entry), key=lambda entry: entry.last_used_at)
+        """Return all entries, the least recently used first."""
+        entries = (self._read_entry(path.name[: -len(".json")]) for path in self._folder.glob("*/*.json"))
+        return sorted((entry for entry in entries if entry), key=lambda entry: entry.last_used_at)
 
     def remove(self, key: str) -> CacheEntry:
-        """Raises NotFoundError, and RefusedError where somebody uses it."""
+        """Remove an entry and return it.
+
+        Raises:
+            NotFoundError: The cache has no such entry.
+            UnavailableError: A job uses it.
+        """
         entry = self._read_entry(key)
         if entry is None:
-            raise NotFoundError(f"the depot {self._folder} has no object {key}")
+            raise NotFoundError(f"the download cache {self._folder} has no object {key}")
         if not self._try_remove(key):
-            raise UnavailableError(f"{entry.name} ({key[:12]}) is in use by a job: try again when it is done")
+            raise UnavailableError(f"{entry.name} ({key[:12]}) is in use by a job; try again when the job has finished")
         return entry
 
     def clear(self) -> list[CacheEntry]:
-        """Everything that nobody uses; what was removed."""
+        """Remove all entries that no job uses, and return them."""
         return [entry for entry in self.entries() if self._try_remove(entry.key)]
 
     def _ensure_cached(self, key: str, size: int, request: FetchRequest) -> FetchResult | None:
-        """The object stands in the depot; None if there is no room for it."""
+        """Download the object into the cache unless it is there; None if the cache must be bypassed."""
         path = self._object_path(key)
         while True:
             request.check_cancelled()
-            with self._try_lock(path, fcntl.LOCK_EX) as mine:
-                if mine and path.exists():
+            with self._try_lock(path, fcntl.LOCK_EX) as is_locked:
+                if is_locked and path.exists():
                     return self._cached_result(path)
-                if mine:
+                if is_locked:
                     return self._fetch_into_cache(key, size, request)
-            if path.exists():  # those who hold the lock copy it, as we will
+            if path.exists():  # other processes hold the lock to copy it
                 return self._cached_result(path)
             time.sleep(_POLL_INTERVAL_S)
 
     def _fetch_into_cache(self, key: str, size: int, request: FetchRequest) -> FetchResult | None:
-        path, item = self._object_path(key), request.remote_file
-        if not self._reserve(CacheEntry(key, item.name, size, redact_url(item.locations[0].url), False, 0.0)):
+        path, remote_file = self._object_path(key), request.remote_file
+        entry = CacheEntry(key, remote_file.name, size, redact_url(remote_file.locations[0].url), False, 0.0)
+        if not self._reserve(entry):
             return None
-        new = _with_suffix(path, ".new")
-        got = _fetch_new_entry(new, request)
-        if got is None:
+        temporary = _with_suffix(path, ".new")
+        result = _fetch_new_entry(temporary, request)
+        if result is None:
             return None
-        if got.bytes != size or not (
-            _is_content_addressed(item) or identify_object(item, request.resolve_secret) == (key, size)
-        ):
-            new.unlink()  # the source has another object by now: it is right, but not the one of this key
+        if result.bytes != size or not _is_still(key, size, request):
+            temporary.unlink()  # the object on the server changed, so it does not belong to this key
             return None
-        _publish(new, path)
-        return got
+        _publish(temporary, path)
+        return result
 
     def _cached_result(self, path: Path) -> FetchResult:
         size = path.stat().st_size
-        return FetchResult(size, f"the depot {self._folder}", 0.0, 0, "")
+        return FetchResult(size, f"the download cache {self._folder}", 0.0, 0, "")
 
     def _copy_to_target(self, key: str, target: Path, check_cancelled: CancelCheck) -> bool:
-        """False if it was removed meanwhile."""
+        """Copy the object; return False if it was removed meanwhile."""
         path = self._object_path(key)
         while True:
             check_cancelled()
-            with self._try_lock(path, fcntl.LOCK_SH) as mine:
-                if mine:
+            with self._try_lock(path, fcntl.LOCK_SH) as is_locked:
+                if is_locked:
                     return self._copy_locked(path, target, check_cancelled)
             time.sleep(_POLL_INTERVAL_S)
 
@@ -200,8 +226,12 @@ class DownloadCache:
             return False
 
     def _reserve(self, entry: CacheEntry) -> bool:
-        """Make room. What is on its way counts as if it were there."""
-        about = _with_suffix(self._object_path(entry.key), ".json")
+        """Reserve the space of an entry, and remove others that no job uses as far as necessary.
+
+        Returns:
+            Whether the space is reserved. Incomplete entries count with their full size.
+        """
+        metadata_path = _with_suffix(self._object_path(entry.key), ".json")
         with open(self._folder / "lock", "ab") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             others = [other for other in self.entries() if other.key != entry.key]
@@ -212,67 +242,79 @@ class DownloadCache:
                 used -= other.bytes if self._try_remove(other.key) else 0
             if used + entry.bytes > self._max_bytes:
                 return False
-            _with_suffix(about, ".new").write_text(entry.metadata_json, encoding="utf-8")
-            _publish(_with_suffix(about, ".new"), about)
+            temporary = _with_suffix(metadata_path, ".new")
+            temporary.write_text(entry.metadata_json, encoding="utf-8")
+            _publish(temporary, metadata_path)
         return True
 
     def _try_remove(self, key: str) -> bool:
-        """Unless it is in use."""
+        """Remove an entry unless a job uses it; return whether it was removed."""
         path = self._object_path(key)
-        with self._try_lock(path, fcntl.LOCK_EX) as mine:
-            if mine:
+        with self._try_lock(path, fcntl.LOCK_EX) as is_locked:
+            if is_locked:
                 for other in path.parent.glob(f"{key}*"):
                     if other.is_dir():
                         shutil.rmtree(other)
                     elif other.suffix != ".lock":
                         other.unlink()
                 _with_suffix(path, ".lock").unlink()
-            return mine
+            return is_locked
 
     def _read_entry(self, key: str) -> CacheEntry | None:
         path = self._object_path(key)
         try:
-            about = json.loads(_with_suffix(path, ".json").read_text(encoding="utf-8"))
-            used = _with_suffix(path, ".lock").stat().st_mtime
+            metadata = json.loads(_with_suffix(path, ".json").read_text(encoding="utf-8"))
+            last_used_at = _with_suffix(path, ".lock").stat().st_mtime
         except (OSError, ValueError):
             return None
-        return CacheEntry(key, about["name"], about["bytes"], about["source"], path.exists(), used)
+        return CacheEntry(key, metadata["name"], metadata["bytes"], metadata["source"], path.exists(), last_used_at)
 
     def _object_path(self, key: str) -> Path:
         return self._folder / key[:2] / key
 
     @contextlib.contextmanager
     def _try_lock(self, path: Path, lock_type: int) -> Iterator[bool]:
-        """Whether we have the lock, without waiting. A lock file that was removed under us is none."""
-        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # what needed a token to come is not for all
+        """Try to lock an entry without waiting, and yield whether it is locked."""
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # others must not read data that needed a token
         path.parent.mkdir(exist_ok=True)
-        name = _with_suffix(path, ".lock")
-        with open(name, "a+b") as lock:  # NFS gives a shared lock only to who may read
+        lock_path = _with_suffix(path, ".lock")
+        with open(lock_path, "a+b") as lock:  # for a shared lock, NFS needs a file that is open for reading
             try:
                 fcntl.flock(lock, lock_type | fcntl.LOCK_NB)
             except BlockingIOError:
                 yield False
                 return
-            yield _is_same_file(lock.fileno(), name)
+            yield is_same_file(lock.fileno(), lock_path)  # another process may have removed the lock file
 
 
 def _fetch_new_entry(target: Path, request: FetchRequest) -> FetchResult | None:
-    """None where it has to be fetched past the depot: for want of room, or from others than may fill this entry."""
-    item, others = (
-        request.remote_file,
-        not _is_content_addressed(request.remote_file) and len(request.remote_file.locations) > 1,
-    )
-    if others:
-        alone = replace(item, locations=item.locations[:1])
+    """Download into the cache, or return None if the cache must be bypassed.
+
+    An entry that is identified by the ETag of its first source is filled from that source only. If it fails, or if the
+    disk of the cache is full, the caller downloads without the cache.
+    """
+    remote_file = request.remote_file
+    has_other_sources = not _is_content_addressed(remote_file) and len(remote_file.locations) > 1
+    if has_other_sources:
         request = replace(
-            request, remote_file=alone, retry_timeout_s=min(request.retry_timeout_s, _FIRST_SOURCE_TIMEOUT_S)
+            request,
+            remote_file=replace(remote_file, locations=remote_file.locations[:1]),
+            retry_timeout_s=min(request.retry_timeout_s, _FIRST_SOURCE_TIMEOUT_S),
         )
     try:
         return _run_fetch(request, target)
     except FailedError as error:
-        if error.kind == "disk_full" or (others and isinstance(error, TransferError)):
+        if error.kind == "disk_full" or (has_other_sources and isinstance(error, TransferError)):
             return None
         raise
+
+
+def _is_still(key: str, size: int, request: FetchRequest) -> bool:
+    """Return whether the first source still has the object of this key."""
+    remote_file = request.remote_file
+    if _is_content_addressed(remote_file):
+        return True
+    return identify_object(remote_file, request.resolve_secret) == (key, size)
 
 
 def _run_fetch(request: FetchRequest, target: Path) -> FetchResult:
@@ -288,21 +330,14 @@ def _run_fetch(request: FetchRequest, target: Path) -> FetchResult:
 
 
 def _with_known_digest(remote_file: RemoteFile, checksums: BlockChecksums | None) -> RemoteFile:
-    """A checksums file knows the digest of the whole, and so a name for it, whoever gives it."""
+    """Add the sha256 of the checksums file, which identifies the object on any server."""
     if checksums is None or not checksums.file_sha256 or _is_content_addressed(remote_file):
         return remote_file
     return replace(remote_file, digest=Digest("sha256", checksums.file_sha256))
 
 
-def _is_same_file(fd: int, path: Path) -> bool:
-    try:
-        return os.path.samestat(os.fstat(fd), path.stat())
-    except FileNotFoundError:
-        return False
-
-
 def _publish(temporary: Path, path: Path) -> None:
-    """It gets its name when it is on the disk: an entry is trusted for ever, also after a crash of the machine."""
+    """Sync a file to disk and then rename it: complete entries are trusted, even after a crash of the machine."""
     with open(temporary, "rb") as file:
         os.fdatasync(file.fileno())
     temporary.replace(path)
@@ -313,12 +348,12 @@ def _with_suffix(path: Path, suffix: str) -> Path:
 
 
 def _is_content_addressed(remote_file: RemoteFile) -> bool:
-    """By its digest, whoever gives it. A name by ETag is that of the first source, so nobody else may give it."""
+    """Return whether the digest identifies the object on any server; an ETag is valid for one source only."""
     return remote_file.digest is not None and remote_file.digest.algorithm not in WEAK_ALGORITHMS
 
 
 def identify_object(remote_file: RemoteFile, resolve_secret: SecretResolver) -> tuple[str, int] | None:
-    """The object's key and size; None where nobody states enough to know it again."""
+    """Return the cache key and the size of an object, or None if it cannot be identified."""
     digest, info = remote_file.digest, None
     if not _is_content_addressed(remote_file) or remote_file.size is None:
         info = _stat_first_source(remote_file, resolve_secret)
@@ -326,22 +361,21 @@ def identify_object(remote_file: RemoteFile, resolve_secret: SecretResolver) -> 
     if size is None:
         return None
     if digest is not None and _is_content_addressed(remote_file):
-        return (
-            digest.value if digest.algorithm == "sha256" else _hash_parts(digest.algorithm, digest.value)
-        ).lower(), size
+        key = digest.value if digest.algorithm == "sha256" else _hash_parts(digest.algorithm, digest.value)
+        return key.lower(), size
     if info is None or not info.etag or info.size != size:
         return None
-    demanded = (digest.algorithm, digest.value) if digest else ()
-    return _hash_parts(redact_url(remote_file.locations[0].url), str(size), info.etag, *demanded), size
+    required_digest = (digest.algorithm, digest.value) if digest else ()
+    return _hash_parts(redact_url(remote_file.locations[0].url), str(size), info.etag, *required_digest), size
 
 
 def _stat_first_source(remote_file: RemoteFile, resolve_secret: SecretResolver) -> ObjectInfo | None:
-    """By the first source alone: another has its own ETags."""
-    ref = remote_file.locations[0]
+    """Query the first source only: each source has its own ETags."""
+    location = remote_file.locations[0]
     try:
-        return get_source(ref, resolve_secret).stat(ref)
+        return get_source(location, resolve_secret).stat(location)
     except TransferError:
-        return None  # the fetch will be more patient
+        return None  # the download itself is retried
 
 
 def _hash_parts(*parts: str) -> str:

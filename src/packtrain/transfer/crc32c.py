@@ -1,8 +1,8 @@
-"""CRC-32C (Castagnoli), which S3 and XRootD state and Python lacks: by a module that may be there, else by ours.
+"""CRC-32C (Castagnoli), the checksum of S3 and XRootD that Python's library lacks.
 
-Ours makes about 60 MB/s. A block is cut into many rows that are computed side by side: what a table look-up is for one
-byte, `bytes.translate` is for one byte of each row at once. The rows' values are then joined as if one had followed the
-other.
+A compiled module computes it where one is installed. Otherwise `PureCrc32c` does, at about 60 MB/s. It cuts a block
+into many rows and processes them in parallel: `bytes.translate` looks up one byte of every row at once, as a table
+look-up does for a single byte. The values of the rows are then combined in order.
 """
 
 from __future__ import annotations
@@ -12,28 +12,27 @@ from functools import cache
 from importlib import import_module
 from typing import Any
 
-MAX_PURE_PYTHON_BYTES = 1 << 30  # beyond, ours would take too long
-MAX_PURE_PYTHON_UNREQUESTED_BYTES = (
-    128 << 20
-)  # beyond, it would hold up a download that nobody wanted to have checked so
+MAX_PURE_PYTHON_BYTES = 1 << 30  # the pure Python version takes too long for more
+MAX_PURE_PYTHON_UNREQUESTED_BYTES = 128 << 20  # the same limit where the user did not request the check
 _POLYNOMIAL = 0x82F63B78
 _COLUMNS = 256
 _BLOCK_BYTES = 4096 * _COLUMNS
-_MIN_VECTORIZED_BYTES = 16 * _COLUMNS  # bytes that are quicker one by one
+_MIN_VECTORIZED_BYTES = 16 * _COLUMNS  # fewer bytes are faster one by one
 
 ExtendCrc = Callable[[int, bytes], int]
-"""The value after more bytes."""
+"""Returns the checksum after more bytes, given the checksum before them."""
 
 _TEST_INPUT, _TEST_CRC = b"123456789", 0xE3069283
 
 
 def new_crc32c() -> Any:
-    """As of hashlib, the fastest that there is."""
+    """Return a CRC-32C with the interface of hashlib: compiled if possible, pure Python otherwise."""
     extend = _find_native_extend()
     return PureCrc32c() if extend is None else _NativeCrc32c(extend)
 
 
 def has_native_module() -> bool:
+    """Return whether a compiled module is installed."""
     return _find_native_extend() is not None
 
 
@@ -46,12 +45,12 @@ def _load_native_extend(module_name: str) -> ExtendCrc | None:
     try:
         extend = _NATIVE_MODULES[module_name](import_module(module_name))
         return extend if extend(0, _TEST_INPUT) == _TEST_CRC else None
-    except Exception:  # whatever has this name here, it is of no use
+    except Exception:  # an unrelated or broken module of this name
         return None
 
 
 def _load_google_extend(module: Any) -> ExtendCrc:
-    """Where it could not be compiled it has a substitute in Python, which is slower than ours."""
+    """Reject the pure Python fallback of the module, which is slower than ours."""
     if module.implementation != "c":
         raise ImportError("not compiled")
     extend: ExtendCrc = module.extend
@@ -70,20 +69,20 @@ _NATIVE_MODULES: dict[str, Callable[[Any], ExtendCrc]] = {
 
 
 class _NativeCrc32c:
-    """As of hashlib."""
+    """CRC-32C by a compiled module, with the interface of hashlib."""
 
     def __init__(self, extend: ExtendCrc) -> None:
         self._extend, self._value = extend, 0
 
     def update(self, data: bytes | memoryview) -> None:
-        self._value = self._extend(self._value, bytes(data))  # Google's takes nothing else
+        self._value = self._extend(self._value, bytes(data))  # google_crc32c accepts bytes only
 
     def hexdigest(self) -> str:
         return f"{self._value:08x}"
 
 
 class PureCrc32c:
-    """As of hashlib, without any module."""
+    """CRC-32C in pure Python, with the interface of hashlib."""
 
     def __init__(self) -> None:
         self._value = 0
@@ -91,16 +90,17 @@ class PureCrc32c:
 
     def update(self, data: bytes | memoryview) -> None:
         data = self._pending + bytes(data) if self._pending else bytes(data)
-        whole = len(data) - len(data) % _BLOCK_BYTES
-        for at in range(0, whole, _BLOCK_BYTES):
-            self._value = _update_block(self._value, data[at : at + _BLOCK_BYTES])
-        self._pending = data[whole:]
+        n_aligned = len(data) - len(data) % _BLOCK_BYTES
+        for start in range(0, n_aligned, _BLOCK_BYTES):
+            self._value = _update_block(self._value, data[start : start + _BLOCK_BYTES])
+        self._pending = data[n_aligned:]
 
     def hexdigest(self) -> str:
-        whole = len(self._pending) - len(self._pending) % _COLUMNS
-        if whole < _MIN_VECTORIZED_BYTES:
+        n_aligned = len(self._pending) - len(self._pending) % _COLUMNS
+        if n_aligned < _MIN_VECTORIZED_BYTES:
             return f"{_update_bytewise(self._value, self._pending):08x}"
-        return f"{_update_bytewise(_update_block(self._value, self._pending[:whole]), self._pending[whole:]):08x}"
+        value = _update_block(self._value, self._pending[:n_aligned])
+        return f"{_update_bytewise(value, self._pending[n_aligned:]):08x}"
 
 
 def _update_bytewise(value: int, data: bytes) -> int:
@@ -111,20 +111,21 @@ def _update_bytewise(value: int, data: bytes) -> int:
 
 
 def _update_block(value: int, block: bytes) -> int:
-    """Some whole rows.
+    """Update the checksum with complete rows.
 
-    The value's complement is fed into the first bytes: then all rows begin at zero, and joining is a plain xor."""
+    The complement of the value is mixed into the first bytes. Then all rows start at zero and are combined by xor.
+    """
     first = int.from_bytes(block[:4], "little") ^ value ^ 0xFFFFFFFF
     rows = _row_crcs(first.to_bytes(4, "little") + block[4:])
-    joined = 0
+    combined = 0
     p0, p1, p2, p3 = _row_shift_tables()
     for row in rows:
-        joined = p0[joined & 0xFF] ^ p1[joined >> 8 & 0xFF] ^ p2[joined >> 16 & 0xFF] ^ p3[joined >> 24] ^ row
-    return joined ^ 0xFFFFFFFF
+        combined = p0[combined & 0xFF] ^ p1[combined >> 8 & 0xFF] ^ p2[combined >> 16 & 0xFF] ^ p3[combined >> 24] ^ row
+    return combined ^ 0xFFFFFFFF
 
 
 def _row_crcs(block: bytes) -> list[int]:
-    """The value of each row, all begun at zero. A value's four bytes are kept apart, each for all rows."""
+    """Return the checksum of each row, started at zero; s0 to s3 hold one byte each of the values of all rows."""
     count, (t0, t1, t2, t3) = len(block) // _COLUMNS, _tables_by_byte()
     s0 = s1 = s2 = s3 = 0
     for column in range(_COLUMNS):
@@ -155,7 +156,7 @@ def _tables_by_byte() -> tuple[bytes, ...]:
 
 @cache
 def _row_shift_tables() -> tuple[tuple[int, ...], ...]:
-    """For each byte of a value: what becomes of it when a row of zeros follows."""
+    """Return, for each byte of a checksum, its effect on the checksum after a row of zeros."""
     return tuple(tuple(_shift_row(byte << shift) for byte in range(256)) for shift in (0, 8, 16, 24))
 
 

@@ -1,7 +1,7 @@
-"""An item's bytes in their order, for whoever reads them once: fetched by several connections, held in memory.
+"""Download an object in order, for a reader that consumes it once, such as the unpacker.
 
-The same engine as for files, with a window in memory instead of a file: blocks wait there until they are
-read, and no more are asked for than fit. Nothing is left to go on with if the process dies.
+The engine is the same as for files, but its blocks go to a window in memory. They wait there until the reader takes
+them, and only blocks that fit into the window are requested. A download cannot be resumed by another process.
 """
 
 from __future__ import annotations
@@ -13,22 +13,17 @@ from typing import TYPE_CHECKING
 from packtrain.errors import FailedError, TransferError
 from packtrain.plan import Digest, RemoteFile
 from packtrain.transfer.api import SecretResolver
+from packtrain.transfer.buffer_pool import BufferPool
+from packtrain.transfer.cancellation import CancelCheck
 from packtrain.transfer.digests import Digests, check_digest_affordable
 from packtrain.transfer.engine import worker_pool
-from packtrain.transfer.engine.buffer_pool import BufferPool
-from packtrain.transfer.engine.coordinator import (
-    POLL_INTERVAL_S,
-    CancelCheck,
-    FetchCoordinator,
-    FetchRequest,
-    ObjectChangedError,
-    ProgressCallback,
-    TransferStats,
-)
+from packtrain.transfer.engine.coordinator import POLL_INTERVAL_S, FetchCoordinator
 from packtrain.transfer.engine.digest_lookup import DigestLookup
+from packtrain.transfer.engine.fetch_request import FetchRequest, ObjectChangedError, TransferStats
 from packtrain.transfer.engine.resume_log import ObjectIdentity
-from packtrain.transfer.engine.source_stats import SourceSelector
+from packtrain.transfer.engine.source_selector import SourceSelector
 from packtrain.transfer.fetch import FetchResult
+from packtrain.transfer.progress import ProgressCallback
 from packtrain.transfer.urls import redact_url
 
 if TYPE_CHECKING:
@@ -36,28 +31,41 @@ if TYPE_CHECKING:
 
 _WINDOW_BYTES = 40 << 20
 _MAX_CONNECTIONS = 16
-_WINDOW_STEP_BLOCKS = 8  # the window moves by so many blocks, so that connections can ask for several at once
+_WINDOW_STEP_BLOCKS = 8  # step by which the window advances, so that a connection can request several blocks at once
 _MAX_QUEUED_VIEWS = 4
 _EMPTY_VIEW = memoryview(b"")
-
-
 _REFETCHABLE_KINDS = frozenset({"truncated", "archive_broken"})
 
 
 class StaleDownloadError(FailedError):
-    """What was read is of no use, whatever its sources are now: it has to be read from the beginning once more."""
+    """The bytes that were read so far are invalid; the reader must start over with a new download."""
 
 
 def should_refetch(error: FailedError) -> bool:
-    """Of what was used as it came: whether a second download may mend it. A TransferError has cost the whole patience
-    already."""
+    """Return whether a second download may succeed after data failed while it was consumed.
+
+    A TransferError is final: it was raised after the whole retry timeout.
+    """
     return isinstance(error, StaleDownloadError) or (
         error.kind in _REFETCHABLE_KINDS and not isinstance(error, TransferError)
     )
 
 
 class OrderedDownload:
-    """`with Ordered(…) as bytes_of_item`. Raises SpoiledError, at the end if the digest is wrong, and TransferError."""
+    """A readable stream of a remote file; a context manager.
+
+    Args:
+        remote_file: The file to read.
+        resolve_secret: Returns the values of secrets.
+        retry_timeout_s: How long to retry without progress before a failure is final.
+        check_cancelled: Called several times a second by `read`; raises to cancel.
+        on_progress: Receives the bytes delivered and the total.
+        checksums: Verifies each block before it is delivered.
+
+    Raises:
+        StaleDownloadError: While reading, if the object changed; at the end, if its digest is wrong.
+        TransferError: While reading, if the download failed.
+    """
 
     def __init__(
         self,
@@ -71,20 +79,20 @@ class OrderedDownload:
     ) -> None:
         self._remote_file, self._check_cancelled, self._on_progress = remote_file, check_cancelled, on_progress
         self._window = _MemoryWindow()
-        wish = FetchRequest(
+        request = FetchRequest(
             remote_file, resolve_secret, retry_timeout_s, lambda: None, lambda done, total: None, checksums
         )
-        self._coordinator = FetchCoordinator(wish, self._window, SourceSelector(), TransferStats())
+        self._coordinator = FetchCoordinator(request, self._window, SourceSelector(), TransferStats())
         self._coordinator.max_connections = min(self._coordinator.max_connections, _MAX_CONNECTIONS)
-        self._window.attach(self._coordinator, max(2 * _WINDOW_STEP_BLOCKS, _WINDOW_BYTES // wish.block_bytes))
+        self._window.attach(self._coordinator, max(2 * _WINDOW_STEP_BLOCKS, _WINDOW_BYTES // request.block_bytes))
         self._view, self._delivered_bytes = _EMPTY_VIEW, 0
         self._digest_check: _StreamDigest | None = None
         self._digest_lookup = DigestLookup(self._coordinator, self._set_server_digest)
-        self._server_digest: Digest | None = None  # by a server that was asked
+        self._server_digest: Digest | None = None  # found by the lookup
         self._at_end = False
 
     def __enter__(self) -> OrderedDownload:
-        threading.Thread(target=self._run, name="crew", daemon=True).start()
+        threading.Thread(target=self._run, name="fetch-coordinator", daemon=True).start()
         self._digest_lookup.start()
         return self
 
@@ -96,46 +104,46 @@ class OrderedDownload:
 
     @property
     def size(self) -> int | None:
-        """None before it is known, and where the server does not say."""
+        """The size in bytes; None while it is unknown, or if the server does not report it."""
         return self._coordinator.identity.size if self._coordinator.identity else None
 
     @property
     def source(self) -> str:
+        """The address that sent the last block, without secrets."""
         last = self._coordinator.last_source
         return redact_url(last.replica.location.url if last else self._remote_file.locations[0].url)
 
     @property
     def retries(self) -> int:
+        """The number of failed requests so far."""
         return self._coordinator.stats.retries
 
     def make_result(self, duration_s: float) -> FetchResult:
-        """What it took, when all is read."""
-        counts, schedule = self._coordinator.stats, self._coordinator.scheduler
-        by_source: dict[str, int] = {}
-        for standing in self._coordinator.sources.source_stats:
-            by_source[standing.replica.label] = by_source.get(standing.replica.label, 0) + standing.received_bytes
+        """Return the statistics of the download, once everything is read."""
+        stats, scheduler = self._coordinator.stats, self._coordinator.scheduler
         return FetchResult(
             bytes=self._delivered_bytes,
             source=self.source,
             duration_s=duration_s,
-            retries=counts.retries,
+            retries=stats.retries,
             sha256="",
-            stalls=counts.stalls,
-            wasted_bytes=counts.wasted_bytes,
-            hedges=schedule.n_hedges if schedule else 0,
-            bytes_by_source=by_source,
+            stalls=stats.stalls,
+            wasted_bytes=stats.wasted_bytes,
+            hedges=scheduler.n_hedges if scheduler else 0,
+            bytes_by_source=self._coordinator.sources.bytes_by_label(),
             verified_by=self._verification_method(),
         )
 
     def _verification_method(self) -> str:
-        wanted = self._expected_digest()
-        return wanted.algorithm if wanted else "checksums" if self._coordinator.request.checksums else ""
+        expected = self._expected_digest()
+        return expected.algorithm if expected else "checksums" if self._coordinator.request.checksums else ""
 
     def read(self, size: int, /) -> bytes:
+        """Return `size` bytes, fewer only at the end."""
         return b"".join(self.read_views(size))
 
     def read_views(self, size: int, /) -> list[memoryview]:
-        """So many bytes, fewer only at the end. More than a window holds would take as much memory."""
+        """Return `size` bytes as views, fewer only at the end; they stay valid as long as the caller holds them."""
         views = []
         while size and (self._view or self._load_next_block()):
             view, self._view = self._view[:size], self._view[size:]
@@ -159,7 +167,7 @@ class OrderedDownload:
         return False
 
     def _start_digest(self) -> _StreamDigest:
-        """With the first bytes, for none is here twice: a server that is asked for the digest has to tell by then."""
+        """Wait for the digest lookup and start to hash: the first bytes are delivered only once."""
         self._digest_lookup.wait(self._check_cancelled)
         return _StreamDigest(self._expected_digest())
 
@@ -174,8 +182,8 @@ class OrderedDownload:
                 return block
 
     def _expected_digest(self) -> Digest | None:
-        known = self._coordinator.identity
-        return self._remote_file.digest or (known.digest if known else None) or self._server_digest
+        identity = self._coordinator.identity
+        return self._remote_file.digest or (identity.digest if identity else None) or self._server_digest
 
     def _run(self) -> None:
         try:
@@ -185,18 +193,18 @@ class OrderedDownload:
 
 
 class _ReaderClosedError(Exception):
-    """Nobody reads any more."""
+    """The reader closed the download."""
 
 
 class _MemoryWindow:
-    """The shelf in memory. All under the engine's lock."""
+    """The block sink in memory. The lock of the coordinator protects its state."""
 
     direct_writer = None
 
     def __init__(self) -> None:
         self._blocks: dict[int, memoryview] = {}
-        self._read_index = 0  # the block that is read next
-        self._n_appended = 0  # blocks of an object without a size
+        self._read_index = 0  # number of the block that is read next
+        self._n_appended = 0  # blocks so far of an object of unknown size
 
     def attach(self, coordinator: FetchCoordinator, max_blocks: int) -> None:
         self._coordinator, self._max_blocks = coordinator, max_blocks
@@ -206,12 +214,12 @@ class _MemoryWindow:
 
     def begin(self, identity: ObjectIdentity) -> None:
         self.begin_unsized()
-        item = self._coordinator.request.remote_file
-        check_digest_affordable(item.name, item.digest, identity.size)
+        remote_file = self._coordinator.request.remote_file
+        check_digest_affordable(remote_file.name, remote_file.digest, identity.size)
 
     def begin_unsized(self) -> None:
         if self._n_appended:
-            raise StaleDownloadError("truncated", "a body of unknown length broke off, and part of it was used already")
+            raise StaleDownloadError("truncated", "a body of unknown length broke off after part of it was used")
 
     def write_block(self, index: int, block: memoryview) -> memoryview:
         with self._coordinator.condition:
@@ -228,34 +236,34 @@ class _MemoryWindow:
             self._coordinator.condition.notify_all()
 
     def pop_block(self) -> memoryview | None:
-        """The next block, empty at the end; None: not yet."""
-        engine = self._coordinator
-        with engine.condition:
+        """Return the next block, an empty view at the end, or None if it has not arrived yet."""
+        coordinator = self._coordinator
+        with coordinator.condition:
             if self._read_index not in self._blocks:
-                if engine.is_complete:
+                if coordinator.is_complete:
                     return _EMPTY_VIEW
                 self._raise_failure()
-                engine.condition.wait(POLL_INTERVAL_S)
+                coordinator.condition.wait(POLL_INTERVAL_S)
                 return None
             block = self._blocks.pop(self._read_index)
             self._read_index += 1
-            if engine.scheduler is not None:
-                engine.scheduler.window_end = (
+            if coordinator.scheduler is not None:
+                coordinator.scheduler.window_end = (
                     self._max_blocks + self._read_index // _WINDOW_STEP_BLOCKS * _WINDOW_STEP_BLOCKS
                 )
-            engine.condition.notify_all()
+            coordinator.condition.notify_all()
             return block
 
     def _raise_failure(self) -> None:
         failure = self._coordinator.failure
         if isinstance(failure, ObjectChangedError):
-            raise StaleDownloadError("unexpected_content", "the object changed at its source while it was read")
+            raise StaleDownloadError("unexpected_content", "the object changed on its server while it was read")
         if failure is not None:
             raise failure
 
 
 class _StreamDigest:
-    """Computed beside the reading, in a thread of its own."""
+    """The digest of the delivered bytes, computed by a thread of its own and compared at the end."""
 
     def __init__(self, expected: Digest | None) -> None:
         self._expected = expected
@@ -277,10 +285,12 @@ class _StreamDigest:
         while self._thread.is_alive():
             check_cancelled()
             self._thread.join(POLL_INTERVAL_S)
-        seen = self._digests.hexdigest(self._expected.algorithm)
-        if seen != self._expected.value.lower():
-            words = f"{source} has the {self._expected.algorithm} {seen}, but should have {self._expected.value}"
-            raise StaleDownloadError("digest_mismatch", words)
+        actual = self._digests.hexdigest(self._expected.algorithm)
+        if actual != self._expected.value.lower():
+            raise StaleDownloadError(
+                "digest_mismatch",
+                f"{source} has the {self._expected.algorithm} {actual}, but should have {self._expected.value}",
+            )
 
     def cancel(self) -> None:
         self._is_cancelled = True

@@ -1,22 +1,26 @@
-"""Copies of files that share their blocks where the file system can (btrfs, XFS, ZFS), else plain copies."""
+"""Copies of files that share their blocks where the file system can (btrfs, XFS, ZFS), and plain copies elsewhere."""
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import os
-from collections.abc import Callable
 from pathlib import Path
 
 from packtrain.errors import FailedError
+from packtrain.fileutil import DISK_FULL_ERRNOS
+from packtrain.transfer.cancellation import CancelCheck
 
 _FICLONE = 0x40049409
 _COPY_BYTES = 16 << 20
-_DISK_FULL_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
-def clone_file(source: Path, target: Path, check_cancelled: Callable[[], None]) -> None:
-    """A file of its own at `target`, complete or not there. Raises FileNotFoundError if there is no source."""
+def clone_file(source: Path, target: Path, check_cancelled: CancelCheck) -> None:
+    """Copy a file; `target` appears only when the copy is complete.
+
+    Raises:
+        FileNotFoundError: `source` does not exist.
+        FailedError: The disk is full ("disk_full").
+    """
     temporary = target.with_name(target.name + ".part")
     with open(source, "rb", buffering=0) as old:
         try:
@@ -24,7 +28,7 @@ def clone_file(source: Path, target: Path, check_cancelled: Callable[[], None]) 
                 if not _try_reflink(old.fileno(), new.fileno()):
                     _copy_contents(old.fileno(), new.fileno(), check_cancelled)
         except OSError as error:
-            if error.errno in _DISK_FULL_ERRNOS:
+            if error.errno in DISK_FULL_ERRNOS:
                 raise FailedError("disk_full", f"{target.name} cannot be copied: {error.strerror}") from error
             raise
     temporary.replace(target)
@@ -38,13 +42,13 @@ def _try_reflink(source_fd: int, target_fd: int) -> bool:
         return False
 
 
-def _copy_contents(source_fd: int, target_fd: int, check_cancelled: Callable[[], None]) -> None:
-    """In the kernel where it can: from one file system to another it could not before Linux 5.3."""
+def _copy_contents(source_fd: int, target_fd: int, check_cancelled: CancelCheck) -> None:
+    """Copy with copy_file_range, or with sendfile where that fails: before Linux 5.3 it needed one file system."""
     try:
         while os.copy_file_range(source_fd, target_fd, _COPY_BYTES):
             check_cancelled()
     except OSError as error:
-        if error.errno in _DISK_FULL_ERRNOS:
+        if error.errno in DISK_FULL_ERRNOS:
             raise
         os.lseek(source_fd, 0, os.SEEK_SET)
         os.lseek(target_fd, 0, os.SEEK_SET)

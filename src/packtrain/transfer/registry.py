@@ -1,15 +1,14 @@
-"""Which backend an address belongs to. Backends are loaded when an address asks for them."""
+"""The table from URL scheme to backend. A backend is imported when a URL first needs it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Union
-from urllib.parse import urlsplit
 
 from packtrain.errors import FailedError
 from packtrain.plan import Location
 from packtrain.transfer.api import Replica, SecretResolver, Sink, Source
-from packtrain.transfer.urls import invalid_url_error, redact_url, url_origin, url_scheme
+from packtrain.transfer.urls import host_label, invalid_url_error, redact_url, url_origin, url_scheme
 
 if TYPE_CHECKING:
     from packtrain.transfer.backends.file import FileBackend
@@ -55,30 +54,33 @@ _BACKEND_FACTORIES: Mapping[str, Callable[[SecretResolver], Backend]] = {
 
 
 def get_source(location: Location, resolve_secret: SecretResolver) -> Source:
+    """Return the backend that reads from a location."""
+    return _make_backend(location, resolve_secret)
+
+
+def get_sink(location: Location, resolve_secret: SecretResolver) -> Sink:
+    """Return the backend that writes to a location."""
     return _make_backend(location, resolve_secret)
 
 
 def find_replicas(location: Location, resolve_secret: SecretResolver) -> list[Replica]:
-    """Every server that has the object, the best first. Asks the director where there is one."""
-    store = _make_backend(location, resolve_secret)
-    places = getattr(store, "find_replicas", None)
-    return places(location) if places is not None else [Replica(store, location, _host_label(location))]
+    """Return every server that has the object, the best first.
 
-
-def _host_label(location: Location) -> str:
-    url = redact_url(location.url)
-    return urlsplit(url).netloc or url
-
-
-def get_sink(location: Location, resolve_secret: SecretResolver) -> Sink:
-    return _make_backend(location, resolve_secret)
+    For a federation this queries its director over the network.
+    """
+    backend = _make_backend(location, resolve_secret)
+    query_director = getattr(backend, "find_replicas", None)
+    if query_director is not None:
+        replicas: list[Replica] = query_director(location)
+        return replicas
+    return [Replica(backend, location, host_label(location.url))]
 
 
 def _make_backend(location: Location, resolve_secret: SecretResolver) -> Backend:
     make = _BACKEND_FACTORIES.get(url_scheme(location.url))
     if make is None:
-        known = ", ".join(sorted(_BACKEND_FACTORIES))
-        raise FailedError("unsupported", f"{redact_url(location.url)} has a scheme that is not one of {known}")
+        schemes = ", ".join(sorted(_BACKEND_FACTORIES))
+        raise FailedError("unsupported", f"{redact_url(location.url)} has a scheme that is not one of {schemes}")
     try:
         url_origin(location.url)
     except ValueError as error:

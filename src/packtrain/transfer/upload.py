@@ -1,6 +1,6 @@
-"""Brings an output folder to its destination: every file under its name, retried, looked at afterwards, nothing half.
+"""Upload a folder or a file to a destination: retried, verified afterwards, each object complete or invisible.
 
-An http destination is one URL: it gets a single file as it is, and several as one zip file.
+An http destination is a single URL: one file is uploaded as it is, several are uploaded as one zip file.
 """
 
 from __future__ import annotations
@@ -12,32 +12,31 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Optional, TypeVar
-from urllib.parse import urlsplit
+from typing import TypeVar
 
 from packtrain.errors import FailedError, TransferError
 from packtrain.plan import Location, Output
 from packtrain.transfer.api import SecretResolver, Sink
+from packtrain.transfer.authorized_hosts import AUTHORIZED_HOSTS, has_credentials
 from packtrain.transfer.backends.s3.backend import S3Backend
+from packtrain.transfer.cancellation import CancelCheck, cancellation_scope
 from packtrain.transfer.digests import hash_file
-from packtrain.transfer.engine.source_stats import AUTHORIZED_HOSTS
-from packtrain.transfer.http.connection import cancellation_scope
-from packtrain.transfer.http.request_body import OnBytesSent
+from packtrain.transfer.progress import OnBytesSent, ProgressCallback
 from packtrain.transfer.registry import get_sink
 from packtrain.transfer.retry import RetryTracker, cancellable_sleep
-from packtrain.transfer.urls import join_url, redact_url, url_scheme
+from packtrain.transfer.urls import host_label, join_url, redact_url, url_scheme
 
 T = TypeVar("T")
-CancelCheck = Callable[[], None]
-ProgressCallback = Callable[[int, Optional[int]], None]
 
 _SINGLE_URL_SCHEMES = ("http", "https")
-_STAT_FORBIDDEN_KINDS = ("access_denied", "unsupported")  # who may write need not be allowed to look
-_RESERVED_PREFIX = ".packtrain/"  # below a destination: checkpoints and what failed attempts left
+_STAT_FORBIDDEN_KINDS = ("access_denied", "unsupported")  # a token may allow writing but not reading
+_RESERVED_PREFIX = ".packtrain/"  # below a destination: checkpoints, and outputs of failed attempts
 
 
 @dataclass(frozen=True)
 class UploadResult:
+    """Statistics of a completed upload."""
+
     files: int
     bytes: int
 
@@ -52,18 +51,31 @@ def upload_folder(
     on_progress: ProgressCallback,
     retry_timeout_s: float,
 ) -> UploadResult:
-    """All files of the folder stand at the destination, or FailedError: upload_failed, access_denied."""
+    """Upload all files of a folder.
+
+    Args:
+        folder: The folder; a link to a file is uploaded as that file.
+        output: The destination.
+        resolve_secret: Returns the values of secrets.
+        prefix: Prepended to the name of each object below the destination.
+        check_cancelled: Called several times a second; raises to cancel.
+        on_progress: Receives the bytes sent and the total.
+        retry_timeout_s: How long to retry without progress before a failure is final.
+
+    Raises:
+        FailedError: upload_failed or access_denied.
+    """
     files = dict(_list_files(folder))
-    with _prepare_uploads(files, folder, output.location, prefix) as parcels:
-        work = _FolderUpload(output.location, resolve_secret, retry_timeout_s, check_cancelled, on_progress)
+    with _prepare_uploads(files, folder, output.location, prefix) as paths_by_name:
+        uploader = _Uploader(output.location, resolve_secret, retry_timeout_s, check_cancelled, on_progress)
         try:
-            work.put_all(parcels)
+            uploader.put_all(paths_by_name)
         except FailedError:
-            work.abort(parcels)
+            uploader.abort(paths_by_name)
             raise
         if output.delete_sync and url_scheme(output.location.url) not in _SINGLE_URL_SCHEMES:
-            work.delete_extraneous(prefix, set(parcels))
-    return UploadResult(len(files), work.done_bytes)
+            uploader.delete_extraneous(prefix, set(paths_by_name))
+    return UploadResult(len(files), uploader.done_bytes)
 
 
 def upload_file(
@@ -76,16 +88,20 @@ def upload_file(
     check_cancelled: CancelCheck = lambda: None,
     on_progress: ProgressCallback = lambda done, total: None,
 ) -> None:
-    """One file; by default once, without patience: for a copy that comes again soon."""
-    work = _FolderUpload(output.location, resolve_secret, retry_timeout_s, check_cancelled, on_progress)
-    work.put_all({name: path})
+    """Upload one file as `name` below a destination.
+
+    By default a failure is not retried, which suits a file that is uploaded again soon. The arguments are those of
+    `upload_folder`.
+    """
+    uploader = _Uploader(output.location, resolve_secret, retry_timeout_s, check_cancelled, on_progress)
+    uploader.put_all({name: path})
 
 
 def _list_files(folder: Path) -> Iterator[tuple[str, Path]]:
-    """Names and files; a link to a file counts as that file."""
-    for where, folders, names in os.walk(folder):
-        folders.sort()
-        for path in (Path(where, name) for name in sorted(names)):
+    """Yield the relative name and the path of each file, sorted."""
+    for parent, subfolders, names in os.walk(folder):
+        subfolders.sort()
+        for path in (Path(parent, name) for name in sorted(names)):
             if path.is_file():
                 yield path.relative_to(folder).as_posix(), path
 
@@ -94,7 +110,7 @@ def _list_files(folder: Path) -> Iterator[tuple[str, Path]]:
 def _prepare_uploads(
     files: dict[str, Path], folder: Path, location: Location, prefix: str
 ) -> Iterator[dict[str, Path]]:
-    """What is put under which name below the address; the empty name is the address itself."""
+    """Provide the files to upload by object name; the empty name is the address itself."""
     if url_scheme(location.url) not in _SINGLE_URL_SCHEMES:
         yield {prefix + name: path for name, path in files.items()}
     elif len(files) <= 1:
@@ -110,7 +126,7 @@ def _zip_files(files: dict[str, Path], folder: Path) -> Iterator[Path]:
     import zipfile
 
     with tempfile.NamedTemporaryFile(dir=folder.parent, prefix=f".{folder.name}-", suffix=".zip") as file:
-        # Stored, not compressed: outputs are mostly weights, which do not shrink.
+        # Not compressed: outputs are mostly model weights, which do not shrink.
         with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
             for name, path in files.items():
                 archive.write(path, name)
@@ -118,7 +134,9 @@ def _zip_files(files: dict[str, Path], folder: Path) -> Iterator[Path]:
         yield Path(file.name)
 
 
-class _FolderUpload:
+class _Uploader:
+    """Puts files below one location and retries each until the retry timeout."""
+
     def __init__(
         self,
         location: Location,
@@ -134,8 +152,8 @@ class _FolderUpload:
     def put_all(self, files: dict[str, Path]) -> None:
         total = sum(path.stat().st_size for path in files.values())
         for name, path in files.items():
-            ref, size = self._location_of(name), path.stat().st_size
-            self._retry(ref, self._make_put(ref, path, total))
+            location, size = self._location_of(name), path.stat().st_size
+            self._retry(location, self._make_put(location, path, total))
             self.done_bytes += size
             self._on_progress(self.done_bytes, total)
 
@@ -147,7 +165,7 @@ class _FolderUpload:
         return put
 
     def _make_bytes_sent_callback(self, total_bytes: int) -> OnBytesSent:
-        """Counts the bytes of one try, which may leave by several threads."""
+        """Return a callback that counts the bytes of one try; several threads may call it."""
         lock, done = threading.Lock(), self.done_bytes
 
         def on_bytes_sent(n_bytes: int) -> None:
@@ -161,70 +179,59 @@ class _FolderUpload:
         return on_bytes_sent
 
     def abort(self, files: dict[str, Path]) -> None:
-        """Parts of files that will not come are not left behind to be paid for."""
+        """Delete the parts of unfinished multipart uploads, which S3 would charge for."""
         if isinstance(self._sink, S3Backend):
             with contextlib.suppress(FailedError):
                 for name in files:
                     self._sink.abort_uploads(self._location_of(name))
 
     def delete_extraneous(self, prefix: str, uploaded_names: set[str]) -> None:
-        """deleteSync: what is gone here goes there, too."""
-        at = self._location_of(prefix.rstrip("/"))
-        for entry in self._retry(at, lambda: list(self._sink.list(at))):
-            name = prefix + entry.name
+        """Delete the objects below the prefix that were not uploaded (deleteSync)."""
+        folder = self._location_of(prefix.rstrip("/"))
+        for listed in self._retry(folder, lambda: list(self._sink.list(folder))):
+            name = prefix + listed.name
             if name not in uploaded_names and (prefix or not name.startswith(_RESERVED_PREFIX)):
-                self._retry(entry.location, _make_delete(self._sink, entry.location))
+                self._retry(listed.location, _make_delete(self._sink, listed.location))
 
     def _location_of(self, name: str) -> Location:
         return replace(self._location, url=join_url(self._location.url, name))
 
     def _retry(self, location: Location, operation: Callable[[], T]) -> T:
-        """Again and again while the failure may pass; patience ends when nothing has gone further for so long."""
-        patience = RetryTracker(self._retry_timeout_s, 1, time.monotonic())
+        """Run an operation until it succeeds, or until it made no progress for the retry timeout."""
+        retry_tracker = RetryTracker(self._retry_timeout_s, 1, time.monotonic())
         while True:
             self._check_cancelled()
-            before = self._max_sent_bytes
+            sent_before = self._max_sent_bytes
             try:
                 with cancellation_scope(self._check_cancelled):
-                    done = operation()
+                    result = operation()
                 self._record_access()
-                return done
+                return result
             except TransferError as error:
-                if self._max_sent_bytes > before:
-                    patience.record_progress(time.monotonic())
-                patience.record_failure(0, error, is_transient=self._may_be_expired_token(error))
-                wait = patience.next_wait_s(time.monotonic())
-                if wait is None:
-                    raise _to_sink_error(error, location) from error
-            cancellable_sleep(wait, self._check_cancelled)
+                if self._max_sent_bytes > sent_before:
+                    retry_tracker.record_progress(time.monotonic())
+                retry_tracker.record_failure(0, error, is_transient=self._may_be_expired_token(error))
+                wait_s = retry_tracker.next_wait_s(time.monotonic())
+                if wait_s is None:
+                    raise _to_upload_error(error, location) from error
+            cancellable_sleep(wait_s, self._check_cancelled)
 
     def _record_access(self) -> None:
-        if _has_credentials(self._location):
-            AUTHORIZED_HOSTS.add(_host_label(self._location))
+        # A federation may use a token of the machine, which the location does not name.
+        if has_credentials(self._location) or url_scheme(self._location.url) in ("osdf", "pelican"):
+            AUTHORIZED_HOSTS.add(host_label(self._location.url))
 
     def _may_be_expired_token(self, error: TransferError) -> bool:
-        """A token that was good before has run out: it is renewed under a running job, and read anew each time."""
-        return error.kind == "access_denied" and _host_label(self._location) in AUTHORIZED_HOSTS
-
-
-def _has_credentials(location: Location) -> bool:
-    """Its own, or those that the machine may have for a federation."""
-    signed = location.s3 is not None and location.s3.access_key is not None
-    return (
-        signed
-        or location.token is not None
-        or bool(location.headers)
-        or url_scheme(location.url) in ("osdf", "pelican")
-    )
-
-
-def _host_label(location: Location) -> str:
-    url = redact_url(location.url)
-    return urlsplit(url).netloc or url
+        """Return whether a host refused that accepted our credentials before: the token may be renewed soon."""
+        return error.kind == "access_denied" and host_label(self._location.url) in AUTHORIZED_HOSTS
 
 
 def verify_upload(sink: Sink, location: Location, path: Path) -> None:
-    """Look at what stands there after a `put`, as far as one is allowed to; it must be the file."""
+    """Compare an uploaded object with its file, as far as the server allows.
+
+    Raises:
+        TransferError: The size or the digest differs.
+    """
     try:
         info = sink.stat(location)
     except TransferError as error:
@@ -235,16 +242,16 @@ def verify_upload(sink: Sink, location: Location, path: Path) -> None:
         raise
     if _is_html_page(location, info.content_type):
         return
-    size, where = path.stat().st_size, redact_url(location.url)
+    size, url = path.stat().st_size, redact_url(location.url)
     if info.size not in (None, size):
-        raise TransferError("truncated", f"{where} has {info.size} bytes after {size} were sent", where)
+        raise TransferError("truncated", f"{url} has {info.size} bytes after {size} were uploaded", url)
     if info.digest is not None and hash_file(path, info.digest.algorithm) != info.digest.value:
-        words = f"{where} has another {info.digest.algorithm} than {path.name}, which was sent"
-        raise TransferError("digest_mismatch", words, where)
+        detail = f"{url} has a different {info.digest.algorithm} than {path.name}, which was uploaded"
+        raise TransferError("digest_mismatch", detail, url)
 
 
 def _is_html_page(location: Location, content_type: str | None) -> bool:
-    """Services that give each upload an address of their own show a page at the one that was written to."""
+    """Return whether the server shows a page there, like services that give each upload a new address."""
     return url_scheme(location.url) in _SINGLE_URL_SCHEMES and "html" in (content_type or "")
 
 
@@ -252,9 +259,8 @@ def _make_delete(sink: Sink, location: Location) -> Callable[[], None]:
     return lambda: sink.delete(location)
 
 
-def _to_sink_error(error: TransferError, location: Location) -> FailedError:
+def _to_upload_error(error: TransferError, location: Location) -> FailedError:
     if error.kind == "access_denied":
         return error
-    where = redact_url(location.url)
-    words = f"{where} could not be written: {error.detail.removeprefix(where + ': ')}"
-    return TransferError("upload_failed", words, where)
+    url = redact_url(location.url)
+    return TransferError("upload_failed", f"{url} could not be written: {error.detail.removeprefix(url + ': ')}", url)

@@ -1,4 +1,4 @@
-"""Addresses as text: shown without secrets, joined with names, compared by origin."""
+"""URLs as text: redact secrets, join names, compare origins."""
 
 from __future__ import annotations
 
@@ -7,26 +7,33 @@ from urllib.parse import parse_qs, quote, unquote, urlsplit
 from packtrain.errors import TransferError
 
 _DEFAULT_PORTS = {"http": 80, "https": 443}
-_UNENCODED_SCHEMES = frozenset({"s3"})  # their keys are written as they are, not percent-encoded
+_UNENCODED_SCHEMES = frozenset({"s3"})  # keys are written verbatim, not percent-encoded
 
 
 def url_scheme(url: str) -> str:
+    """Return the scheme in lower case, or the whole text if there is none."""
     return url.partition(":")[0].lower()
 
 
 def redact_url(url: str) -> str:
-    """The address as messages may show it: without user, password, query (signatures!) and fragment."""
+    """Return the URL without user, password, query (which may hold signatures) and fragment, for messages."""
     if url_scheme(url) in _UNENCODED_SCHEMES:
         return url
     head, slashes, rest = url.partition("//")
-    before, mark, _ = rest.partition("?")
+    before, question_mark, _ = rest.partition("?")
     before = before.partition("#")[0]
     host, slash, path = before.partition("/")
-    return f"{head}{slashes}{host.rpartition('@')[2]}{slash}{path}{'?…' if mark else ''}"
+    return f"{head}{slashes}{host.rpartition('@')[2]}{slash}{path}{'?…' if question_mark else ''}"
+
+
+def host_label(url: str) -> str:
+    """Return host and port for display, or the redacted URL if it has no host."""
+    redacted = redact_url(url)
+    return urlsplit(redacted).netloc or redacted
 
 
 def join_url(url: str, name: str) -> str:
-    """The address of a name below an address, before its query; an empty name is the address itself."""
+    """Append a name to the path of a URL, before its query; an empty name returns the URL itself."""
     if not name:
         return url
     if url_scheme(url) in _UNENCODED_SCHEMES:
@@ -36,33 +43,39 @@ def join_url(url: str, name: str) -> str:
 
 
 def append_to_url_path(url: str, suffix: str) -> str:
-    """The address of a sibling: the ending belongs to the path, not to the query or fragment."""
+    """Append a suffix to the last name in the path of a URL, before its query and fragment."""
     end = _find_path_end(url)
     return f"{url[:end]}{quote(suffix)}{url[end:]}"
 
 
 def _find_path_end(url: str) -> int:
-    return min(at for at in (url.find("?"), url.find("#"), len(url)) if at >= 0)
+    return min(index for index in (url.find("?"), url.find("#"), len(url)) if index >= 0)
 
 
 def url_origin(url: str) -> tuple[str, str, int | None]:
-    """Scheme, host and port: what a credential is bound to."""
+    """Return scheme, host and port: what a credential is bound to."""
     parts = urlsplit(url)
     return parts.scheme, parts.hostname or "", parts.port or _DEFAULT_PORTS.get(parts.scheme)
 
 
 def invalid_url_error(url: str, error: ValueError) -> TransferError:
-    """Of an address whose host or port cannot be."""
-    return TransferError("unsupported", f"{redact_url(url)} is no valid address ({error}): correct it", redact_url(url))
+    """Return the error for a URL whose host or port is malformed."""
+    return TransferError(
+        "unsupported", f"{redact_url(url)} is not a valid address ({error}); correct it", redact_url(url)
+    )
 
 
 def path_from_file_url(url: str) -> str:
-    """The decoded path of a file:// address."""
+    """Return the decoded path of a file:// URL."""
     return unquote(urlsplit(url).path)
 
 
 def check_listed_name(name: str, url: str) -> str:
-    """A listed name becomes a path on our disk: one that leaves the folder is refused."""
+    """Return a name that a server lists, which becomes a path on disk.
+
+    Raises:
+        TransferError: The path would leave the target folder ("archive_unsafe").
+    """
     if not name or name.startswith("/") or "\0" in name or {"..", ".", ""} & set(name.split("/")):
         raise TransferError(
             "archive_unsafe", f"{redact_url(url)} lists the name {name!r}, which leaves the folder", redact_url(url)
@@ -71,7 +84,7 @@ def check_listed_name(name: str, url: str) -> str:
 
 
 def filename_from_url(url: str) -> str:
-    """The file name in an address."""
+    """Return the last name in the path of a URL, safe as a file name; "data" if there is none."""
     try:
         last = unquote(urlsplit(url).path.rstrip("/").rpartition("/")[2])
     except ValueError as error:
@@ -81,11 +94,11 @@ def filename_from_url(url: str) -> str:
 
 
 def is_folder_url(url: str) -> bool:
-    """Of an osdf or pelican address: whether it means all below it."""
+    """Return whether an osdf or pelican URL means everything below it."""
     path, _, flags = url.partition("?")
     return path.endswith("/") or "recursive" in parse_qs(flags, keep_blank_values=True)
 
 
 def normalize_osdf_url(url: str) -> str:
-    """osdf://nrp/x means the path /nrp/x: there is one federation of that name, and no host."""
+    """Convert osdf://nrp/x to osdf:///nrp/x: there is one OSDF federation, so the URL has no host."""
     return "osdf:///" + url[len("osdf://") :].lstrip("/") if url.startswith("osdf://") else url

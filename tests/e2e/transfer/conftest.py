@@ -1,4 +1,4 @@
-"""A person's folder, and servers to get from."""
+"""A folder in which commands run, and servers to download from."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from tests.support.transfer_commands import DATA
 
 
 @pytest.fixture
-def desk(tmp_path):
-    folder = tmp_path / "desk"
+def workspace(tmp_path):
+    folder = tmp_path / "workspace"
     folder.mkdir()
     return Workspace(folder)
 
@@ -27,14 +27,14 @@ def served(tmp_path):
 
 
 @pytest.fixture
-def origin(served):
-    with HttpServer(served) as made:
-        yield made
+def server(served):
+    with HttpServer(served) as server:
+        yield server
 
 
 @pytest.fixture
-def dead():
-    """The address of a port where nobody listens."""
-    with socket.socket() as held:
-        held.bind(("127.0.0.1", 0))
-        yield f"http://127.0.0.1:{held.getsockname()[1]}/data.bin"
+def dead_url():
+    """A URL with a port that no server listens on."""
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        yield f"http://127.0.0.1:{bound.getsockname()[1]}/data.bin"

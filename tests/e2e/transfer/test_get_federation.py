@@ -1,4 +1,4 @@
-"""`packtrain get` from a federation: folders by either way to write them, and a director that has just restarted."""
+"""`packtrain get` from a federation: folder URLs, and a director that has just restarted."""
 
 from __future__ import annotations
 
@@ -17,79 +17,79 @@ pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("pelican")]
 @pytest.fixture(scope="module")
 def federation(tmp_path_factory):
     with XRootDFederation(tmp_path_factory.mktemp("federation")) as federation:
-        folder = federation.origin.object_dir / "set" / "deep"
+        folder = federation.server.object_dir / "set" / "deep"
         folder.mkdir(parents=True)
         (folder / "a.bin").write_bytes(DATA)
         yield federation
 
 
 @pytest.fixture
-def away(desk, federation):
-    """The address of the folder."""
-    desk.environment["SSL_CERT_FILE"] = str(federation.ca)
+def folder_url(workspace, federation):
+    """The URL of a folder in the federation."""
+    workspace.environment["SSL_CERT_FILE"] = str(federation.ca)
     federation.director.troubles.clear()
     return f"pelican://{federation.host}/data/set"
 
 
-@pytest.mark.parametrize("ending", ["/", "?recursive", "/?recursive&directread"])
-def test_all_below_a_folder(desk, away, ending):
-    (file,) = desk.run_json("get", away + ending, "-o", "all")["files"]
+@pytest.mark.parametrize("suffix", ["/", "?recursive", "/?recursive&directread"])
+def test_folder(workspace, folder_url, suffix):
+    (file,) = workspace.run_json("get", folder_url + suffix, "-o", "all")["files"]
     assert file["path"] == "all/deep/a.bin"
-    assert (desk.folder / "all/deep/a.bin").read_bytes() == DATA
+    assert (workspace.folder / "all/deep/a.bin").read_bytes() == DATA
 
 
-def test_a_folder_has_no_digest(desk, away):
-    desk.run("get", f"{away}?recursive", "--sha256", "0" * 64, code=2)
-    assert "belong to one file" in desk.stderr
+def test_folder_with_digest_is_rejected(workspace, folder_url):
+    workspace.run("get", f"{folder_url}?recursive", "--sha256", "0" * 64, exit_code=2)
+    assert "apply to one file" in workspace.stderr
 
 
-@pytest.mark.parametrize("dry", [(), ("--dry-run",)])
-def test_a_director_that_has_just_restarted_is_asked_again(desk, away, federation, dry):
+@pytest.mark.parametrize("dry_run", [(), ("--dry-run",)])
+def test_restarted_director_is_retried(workspace, folder_url, federation, dry_run):
     federation.director.troubles[:] = [DIRECTOR_BUSY, DIRECTOR_UNREACHABLE]
-    desk.run("get", f"{away}/", "-o", "all", "--retry-timeout", "60s", *dry)
-    assert (desk.folder / "all/deep/a.bin").exists() is not bool(dry)
+    workspace.run("get", f"{folder_url}/", "-o", "all", "--retry-timeout", "60s", *dry_run)
+    assert (workspace.folder / "all/deep/a.bin").exists() is not bool(dry_run)
 
 
-def test_without_patience_it_is_told(desk, away, federation):
+def test_busy_director_without_retry_timeout(workspace, folder_url, federation):
     federation.director.troubles[:] = [DIRECTOR_BUSY] * 9
-    desk.run("get", f"{away}/", "-o", "all", "--retry-timeout", "0", code=37)
-    assert "429" in desk.stderr
+    workspace.run("get", f"{folder_url}/", "-o", "all", "--retry-timeout", "0", exit_code=37)
+    assert "429" in workspace.stderr
 
 
-@pytest.mark.parametrize("dry", [(), ("--dry-run",)])
-def test_a_busy_server_is_asked_again_about_a_file_that_stands_here(desk, origin, dry):
-    (desk.folder / "data.bin").write_bytes(DATA)
-    origin.faults[:] = [ResponseFault(status=503), ResponseFault(status=429)]
-    desk.run("get", f"{origin.url}/data.bin", "--retry-timeout", "60s", *dry)
+@pytest.mark.parametrize("dry_run", [(), ("--dry-run",)])
+def test_busy_server_is_retried_for_existing_file(workspace, server, dry_run):
+    (workspace.folder / "data.bin").write_bytes(DATA)
+    server.faults[:] = [ResponseFault(status=503), ResponseFault(status=429)]
+    workspace.run("get", f"{server.url}/data.bin", "--retry-timeout", "60s", *dry_run)
 
 
-def test_packing_is_explained(desk, away):
-    desk.run("get", f"{away}/deep/a.tar?pack=auto", code=2)
-    assert "--unpack -o FOLDER" in desk.stderr
-    (desk.folder / "x").touch()
-    desk.run("put", "x", f"{away}/x?pack=tar", code=2)
-    assert "pack=" in desk.stderr
+def test_pack_option_is_rejected(workspace, folder_url):
+    workspace.run("get", f"{folder_url}/deep/a.tar?pack=auto", exit_code=2)
+    assert "--unpack -o FOLDER" in workspace.stderr
+    (workspace.folder / "x").touch()
+    workspace.run("put", "x", f"{folder_url}/x?pack=tar", exit_code=2)
+    assert "pack=" in workspace.stderr
 
 
-def test_the_plugin_asks_again_too(away, federation, tmp_path, monkeypatch):
+def test_plugin_retries_director(folder_url, federation, tmp_path, monkeypatch):
     monkeypatch.setenv("SSL_CERT_FILE", str(federation.ca))
     federation.director.troubles[:] = [DIRECTOR_BUSY, DIRECTOR_UNREACHABLE]
-    moved = run_transfer(
-        TransferRequest(f"{away}?recursive", str(tmp_path / "all"), is_upload=False),
+    result = run_transfer(
+        TransferRequest(f"{folder_url}?recursive", str(tmp_path / "all"), is_upload=False),
         JobCredentials({}),
         60,
         lambda: None,
     )
-    assert moved.error is None
+    assert result.error is None
     assert (tmp_path / "all/deep/a.bin").read_bytes() == DATA
 
 
-def test_the_plugin_does_not_pack(tmp_path):
+def test_plugin_rejects_pack_option(tmp_path):
     (tmp_path / "x").touch()
-    moved = run_transfer(
+    result = run_transfer(
         TransferRequest("osdf:///data/x?pack=tar", str(tmp_path / "x"), is_upload=True),
         JobCredentials({}),
         0,
         lambda: None,
     )
-    assert "does not pack" in str(moved.error)
+    assert "does not pack" in str(result.error)

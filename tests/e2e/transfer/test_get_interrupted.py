@@ -1,4 +1,4 @@
-"""`packtrain get` that is killed, interrupted or looked at."""
+"""`packtrain get` that is killed or interrupted, and its progress bar on a terminal."""
 
 from __future__ import annotations
 
@@ -14,70 +14,70 @@ import pytest
 from testbed.http_server import HttpServer
 from tests.support.transfer_commands import list_names, serve_large_file
 
-BLOCK, CONNECTIONS = 1 << 20, 16  # what a kill may cost: a block of each connection
+BLOCK, CONNECTIONS = 1 << 20, 16  # a kill may cost one block per connection
 
 
-def start_and_await_bytes(desk, origin, count, *arguments):
-    process = desk.start(*arguments)
-    desk.wait_for(lambda: origin.sent_bytes > count or process.poll() is not None)
+def start_and_wait_for_bytes(workspace, server, n_bytes, *arguments):
+    process = workspace.start(*arguments)
+    workspace.wait_for(lambda: server.sent_bytes > n_bytes or process.poll() is not None)
     assert process.poll() is None, process.communicate()
     return process
 
 
-def test_goes_on_after_a_kill(desk, served):
+def test_resume_after_kill(workspace, served):
     data = serve_large_file(served, 30_000_000)
-    with HttpServer(served, bytes_per_s=2e6) as origin:
-        arguments = ("get", f"{origin.url}/large.bin", "--sha256", hashlib.sha256(data).hexdigest())
-        process = start_and_await_bytes(desk, origin, 15_000_000, *arguments)
+    with HttpServer(served, bytes_per_s=2e6) as server:
+        arguments = ("get", f"{server.url}/large.bin", "--sha256", hashlib.sha256(data).hexdigest())
+        process = start_and_wait_for_bytes(workspace, server, 15_000_000, *arguments)
         process.kill()
         process.communicate()
-        assert not (desk.folder / "large.bin").exists()
-        origin.bytes_per_s = None
-        desk.run(*arguments)
-        assert (desk.folder / "large.bin").read_bytes() == data
-        assert list_names(desk.folder) == ["large.bin"]
-        assert origin.sent_bytes <= len(data) + CONNECTIONS * BLOCK
+        assert not (workspace.folder / "large.bin").exists()
+        server.bytes_per_s = None
+        workspace.run(*arguments)
+        assert (workspace.folder / "large.bin").read_bytes() == data
+        assert list_names(workspace.folder) == ["large.bin"]
+        assert server.sent_bytes <= len(data) + CONNECTIONS * BLOCK
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_goes_on_after_an_interruption(desk, served, number):
+@pytest.mark.parametrize("signal_number", [signal.SIGINT, signal.SIGTERM])
+def test_resume_after_signal(workspace, served, signal_number):
     data = serve_large_file(served)
-    with HttpServer(served, bytes_per_s=1e6) as origin:
-        process = start_and_await_bytes(desk, origin, 1_000_000, "get", f"{origin.url}/large.bin")
-        process.send_signal(number)
+    with HttpServer(served, bytes_per_s=1e6) as server:
+        process = start_and_wait_for_bytes(workspace, server, 1_000_000, "get", f"{server.url}/large.bin")
+        process.send_signal(signal_number)
         _, err = process.communicate(timeout=20)
         assert process.returncode == 130
-        assert "the same command goes on" in err
-        origin.bytes_per_s = None
-        desk.run("get", f"{origin.url}/large.bin")
-        assert (desk.folder / "large.bin").read_bytes() == data
+        assert "run the same command again to resume" in err
+        server.bytes_per_s = None
+        workspace.run("get", f"{server.url}/large.bin")
+        assert (workspace.folder / "large.bin").read_bytes() == data
 
 
 # On a terminal
 
 
-def test_a_live_bar_on_a_terminal(desk, served):
+def test_progress_bar(workspace, served):
     data = serve_large_file(served, 2_000_000)
-    with HttpServer(served, bytes_per_s=1e6) as origin:
-        shown = on_terminal(desk, "get", f"{origin.url}/large.bin")
-        assert (desk.folder / "large.bin").read_bytes() == data
-    assert "of 2.0 MB" in shown
-    assert "B/s" in shown
-    assert "left" in shown
-    assert "not verified" in shown
+    with HttpServer(served, bytes_per_s=1e6) as server:
+        output = run_on_terminal(workspace, "get", f"{server.url}/large.bin")
+        assert (workspace.folder / "large.bin").read_bytes() == data
+    assert "of 2.0 MB" in output
+    assert "B/s" in output
+    assert "left" in output
+    assert "not verified" in output
 
 
-def on_terminal(desk, *arguments):
-    """What a person would see, escapes and all."""
+def run_on_terminal(workspace, *arguments):
+    """The output of a command on a terminal, with escape sequences."""
     child, terminal = pty.fork()
     if child == 0:
-        os.chdir(desk.folder)
+        os.chdir(workspace.folder)
         command = [sys.executable, "-m", "packtrain", *arguments]
-        os.execve(sys.executable, command, {**desk.environment, "TERM": "xterm", "COLUMNS": "120"})
-    shown = b""
-    with contextlib.suppress(OSError):  # how Linux tells that the other side has closed
+        os.execve(sys.executable, command, {**workspace.environment, "TERM": "xterm", "COLUMNS": "120"})
+    output = b""
+    with contextlib.suppress(OSError):  # Linux reports that the other side has closed
         while part := os.read(terminal, 65536):
-            shown += part
+            output += part
     os.close(terminal)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0, shown
-    return shown.decode()
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0, output
+    return output.decode()

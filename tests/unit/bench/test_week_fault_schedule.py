@@ -80,15 +80,15 @@ def test_job_without_model_failed():
     history = read_history([str(fault_schedule.TABLE_PATH)])
     before = arm_metrics.arm_metrics("a", history)
     after = arm_metrics.arm_metrics("a", arm_metrics.mark_missing_models(history, lambda job: job != "794569.000"))
-    assert after["a_success"] == before["a_success"] - 1
+    assert after["a_success_percent"] == before["a_success_percent"] - 1
     assert after["a_useful_fraction"] < before["a_useful_fraction"]
     assert after["a_slot_s"] == before["a_slot_s"]
 
 
 def test_compare_arms():
-    metrics = {"plain_success": 75.0, "plain_useful_fraction": 0.4, "plain_makespan_s": 100.0}
+    metrics = {"plain_success_percent": 75.0, "plain_useful_fraction": 0.4, "plain_makespan_s": 100.0}
     comparison = arm_metrics.compare_arms({**metrics, "packtrain_makespan_s": 25.0})
     assert comparison == pytest.approx(
-        {"plain_success_error": 4.0, "plain_useful_fraction_error": 0.1, "packtrain_makespan_share": 0.25}
+        {"plain_success_percent_error": 4.0, "plain_useful_fraction_error": 0.1, "packtrain_makespan_share": 0.25}
     )
     assert arm_metrics.compare_arms({}) == {}

@@ -8,7 +8,7 @@ import ssl
 import time
 
 import pytest
-from harness.week import caches as federation
+from harness.week import replay_federation
 from harness.week.fault_schedule import ReplayNode, ReplayWeek
 from harness.week.replay_federation import ReplayFederation
 

@@ -30,9 +30,9 @@ def test_json_is_reproducible(simulate):
     result = json.loads(out)
     assert code == 0 and result["jobs"] == 100 and result["slots"] == 125
     plain = result["scenarios"]["plain"]
-    assert plain["seeds"] == 4
-    assert plain["success"]["low"] <= plain["success"]["mean"] <= plain["success"]["high"]
-    assert plain["waste_s"]["wasted_transfer"]["mean"] > 0
+    assert plain["n_runs"] == 4
+    assert plain["success_percent"]["ci_low"] <= plain["success_percent"]["mean"] <= plain["success_percent"]["ci_high"]
+    assert plain["wasted_slot_s"]["wasted_transfer"]["mean"] > 0
     assert simulate(*arguments)[1] == out
 
 
@@ -68,7 +68,7 @@ def test_scenario_file(simulate):
         ((), 2, "Missing option '--from'"),
         (("--from", "nowhere"), 4, "there is neither a run nor a file 'nowhere'"),
         (("--from", "prose.txt"), 2, "prose.txt is neither an HTCondor user log nor a job table"),
-        (("--from", "waiting.csv"), 2, "waiting: no job of it ever ran to an end; there is nothing to calibrate from"),
+        (("--from", "waiting.csv"), 2, "waiting: none of its jobs ran to the end"),
         (
             ("--from", WEEK_TABLE, "--scenario", "wild"),
             4,
@@ -76,7 +76,7 @@ def test_scenario_file(simulate):
         ),
         (("--from", WEEK_TABLE, "--scenario", "bad.yaml"), 2, "bad.yaml:2"),
         (("--from", WEEK_TABLE, "--scenario", "plain", "--scenario", "plain"), 2, "two scenarios have the same name"),
-        (("--from", WEEK_TABLE, "--jobs", "many"), 2, "'many' is no number of jobs"),
+        (("--from", WEEK_TABLE, "--jobs", "many"), 2, "'many' is not a number of jobs"),
         (("--from", WEEK_TABLE, "--seeds", "0"), 2, "0 is not in the range"),
         (("--from", WEEK_TABLE, "--mix", "Ada=1"), 2, "there is no site 'Ada'; there are CHTC-Spark-CE1"),
         (

@@ -94,7 +94,7 @@ def test_names_from_addresses_never_leave_the_folder(url, name):
 
 
 def test_what_is_no_address_has_no_name():
-    with pytest.raises(TransferError, match="is no valid address"):
+    with pytest.raises(TransferError, match="is not a valid address"):
         filename_from_url("http://[bad/x.tar")
 
 

@@ -223,7 +223,9 @@ def test_errors_in_a_module_name_its_file(planned, module):
 
 def test_a_module_that_uses_itself_is_stopped(planned, module):
     (module / "module.yaml").write_text("name: m\nsteps: [{use: {source: ../greet}}]\n")
-    assert any("more than 8 levels deep" in message for message in errors(planned(steps=f"steps:\n  - {use('args: []')}\n")))
+    assert any(
+        "more than 8 levels deep" in message for message in errors(planned(steps=f"steps:\n  - {use('args: []')}\n"))
+    )
 
 
 @pytest.mark.parametrize("source", ["./nowhere", "/nowhere"])
@@ -280,4 +282,6 @@ def test_what_a_program_leaves_is_collected_from_a_folder_of_its_own(planned):
     assert [(wanted.path, wanted.to) for wanted in action.collect] == [("*", ""), ("a/b", "c")]
     for folder in ("", "workDir: /app, "):
         refused = planned(steps=f"steps: [{{run: {{command: x, {folder}collect: ['*']}}}}]")
-        assert any("needs a workDir of its own below $STORAGE_PATH" in problem.message for problem in refused.diagnostics)
+        assert any(
+            "needs a workDir of its own below $STORAGE_PATH" in problem.message for problem in refused.diagnostics
+        )

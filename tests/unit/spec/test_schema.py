@@ -30,7 +30,9 @@ FIELDS = [(model, field.alias) for model in MODELS for field in model.model_fiel
 
 
 def test_the_walk_finds_the_models():
-    assert {"Workflow", "Step", "S3Location", "HttpFile", "ExpectedOutput", "WireguardPeer", "WorkflowModule"} <= {m.__name__ for m in MODELS}
+    assert {"Workflow", "Step", "S3Location", "HttpFile", "ExpectedOutput", "WireguardPeer", "WorkflowModule"} <= {
+        m.__name__ for m in MODELS
+    }
 
 
 @pytest.mark.parametrize(("model", "key"), FIELDS, ids=lambda part: getattr(part, "__name__", part))

@@ -29,7 +29,9 @@ def test_an_empty_file_says_nothing(given, text):
 
 
 def test_what_can_be_said(given):
-    made = given("htcondor: {project: Vision, jobLeaseDuration: 2h, maxJobs: 10, submitCommands: {+Mine: true, rank: Mips}}\n").htcondor
+    made = given(
+        "htcondor: {project: Vision, jobLeaseDuration: 2h, maxJobs: 10, submitCommands: {+Mine: true, rank: Mips}}\n"
+    ).htcondor
     assert (made.project, made.job_lease_duration, made.max_jobs) == ("Vision", 7200, 10)
     assert made.submit_commands == {"+Mine": "true", "rank": "Mips"}
 

@@ -1,4 +1,4 @@
-"""Pages that pose as data, digests, and how long failures are borne."""
+"""Content checks, digests and retry decisions."""
 
 from __future__ import annotations
 
@@ -14,18 +14,19 @@ import pytest
 
 from packtrain.errors import FailedError, TransferError
 from packtrain.plan import Digest
-from packtrain.transfer.digests import Digests, detect_error_page, detect_wrong_format, sha256_file
+from packtrain.transfer.content_checks import detect_error_page, detect_wrong_format
+from packtrain.transfer.digests import Digests, sha256_file
 from packtrain.transfer.retry import RetryTracker
 
 HTML = b"<!doctype html><html><head><title>Sign in</title></head>"
 
 
-def why_not(name: str, head: bytes, content_type: str | None = None, proven: bool = False) -> str | None:
-    return detect_error_page(name, head, content_type) or detect_wrong_format(name, head, proven)
+def find_problem(name: str, head: bytes, content_type: str | None = None, has_digest: bool = False) -> str | None:
+    return detect_error_page(name, head, content_type) or detect_wrong_format(name, head, has_digest)
 
 
 @pytest.mark.parametrize(
-    ("name", "head", "content_type", "words"),
+    ("name", "head", "content_type", "message"),
     [
         ("x.tar.gz", HTML, "text/html", "Sign in"),
         ("x.tar.gz", HTML, "application/gzip", "Sign in"),
@@ -39,19 +40,19 @@ def why_not(name: str, head: bytes, content_type: str | None = None, proven: boo
         ("x.tar", b"[section]\n", None, "[section]"),
         ("x.npy", "Zugriff verweigert: Überlast".encode()[:21], None, "Zugriff verweigert"),
         ("x.tar.gz", b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a", None, "git-lfs"),
-        ("x.tar.gz", bytes(1024), None, "no archive"),
-        ("x.tar", b"\x9c" + bytes(1023), None, "no archive"),
-        ("x.tar", bytes(511), None, "no archive"),
+        ("x.tar.gz", bytes(1024), None, "not an archive"),
+        ("x.tar", b"\x9c" + bytes(1023), None, "not an archive"),
+        ("x.tar", bytes(511), None, "not an archive"),
         ("x.7z", b"\0\1\2", None, "state its sha256"),
         ("x.zip", b"<html>" + b"word " * 99, None, "word word"),
     ],
 )
-def test_a_page_is_not_the_data(name, head, content_type, words):
-    wrong = why_not(name, head, content_type)
-    assert wrong is not None
-    assert words in wrong
-    assert name in wrong
-    assert len(wrong) < 200
+def test_wrong_content_is_detected(name, head, content_type, message):
+    problem = find_problem(name, head, content_type)
+    assert problem is not None
+    assert message in problem
+    assert name in problem
+    assert len(problem) < 200
 
 
 @pytest.mark.parametrize(
@@ -71,28 +72,28 @@ def test_a_page_is_not_the_data(name, head, content_type, words):
         ("labels", b"404 page not found\n", None),
     ],
 )
-def test_what_may_be_the_data_passes(name, head, content_type):
-    assert why_not(name, head, content_type, proven=True) is None
+def test_plausible_content_is_accepted(name, head, content_type):
+    assert find_problem(name, head, content_type, has_digest=True) is None
 
 
-def packed(form: str, members: dict[str, bytes]) -> bytes:
-    """As Python's own modules make it."""
-    made = io.BytesIO()
-    if form == "zip":
-        with zipfile.ZipFile(made, "w") as archive:
+def make_archive(archive_format: str, members: dict[str, bytes]) -> bytes:
+    """An archive made by the standard library."""
+    buffer = io.BytesIO()
+    if archive_format == "zip":
+        with zipfile.ZipFile(buffer, "w") as archive:
             for name, data in members.items():
                 archive.writestr(name, data)
     else:
-        with tarfile.open(fileobj=made, mode="w") as archive:
+        with tarfile.open(fileobj=buffer, mode="w") as archive:
             for name, data in members.items():
                 member = tarfile.TarInfo(name)
                 member.size = len(data)
                 archive.addfile(member, io.BytesIO(data))
-    return {"gz": gzip.compress, "bz2": bz2.compress, "xz": lzma.compress}.get(form, bytes)(made.getvalue())
+    return {"gz": gzip.compress, "bz2": bz2.compress, "xz": lzma.compress}.get(archive_format, bytes)(buffer.getvalue())
 
 
-def old(tar: bytes) -> bytes:
-    """Without the magic, as before POSIX: the checksum is all there is."""
+def remove_magic(tar: bytes) -> bytes:
+    """The tar as V7 tar would write it: without magic, but with a checksum."""
     block = bytearray(tar[:512])
     block[257:265] = bytes(8)
     block[148:156] = b" " * 8
@@ -101,22 +102,22 @@ def old(tar: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("members", [{}, {"a": b"text"}])
-@pytest.mark.parametrize("form", ["tar", "zip", "gz", "bz2", "xz"])
+@pytest.mark.parametrize("archive_format", ["tar", "zip", "gz", "bz2", "xz"])
 @pytest.mark.parametrize("name", ["x.tar", "x.tgz", "x.zip"])
-def test_archives_pass_also_under_the_names_of_others(name, form, members):
-    if (form, members) == ("tar", {}) and name != "x.tar":
-        return  # nothing but zeros: that looks like a file with a hole
-    assert why_not(name, packed(form, members)[:1024]) is None
+def test_archive_with_other_suffix_is_accepted(name, archive_format, members):
+    if (archive_format, members) == ("tar", {}) and name != "x.tar":
+        return  # only zeros, like a sparse file
+    assert find_problem(name, make_archive(archive_format, members)[:1024]) is None
 
 
-def test_a_tar_from_before_posix_passes():
-    assert why_not("x.tar", old(packed("tar", {"a": b"text"}))[:1024]) is None
+def test_v7_tar_is_accepted():
+    assert find_problem("x.tar", remove_magic(make_archive("tar", {"a": b"text"}))[:1024]) is None
 
 
 def test_digests(tmp_path):
     digests = Digests(*(Digest(name, "") for name in ("md5", "adler32", "crc32", "crc32c")), None)
-    for piece in (b"ab", b"", b"c"):
-        digests.update(piece)
+    for chunk in (b"ab", b"", b"c"):
+        digests.update(chunk)
     assert digests.hexdigest("sha256") == hashlib.sha256(b"abc").hexdigest()
     assert digests.hexdigest("md5") == hashlib.md5(b"abc").hexdigest()
     assert digests.hexdigest("adler32") == "024d0127"
@@ -128,15 +129,15 @@ def test_digests(tmp_path):
         Digests(Digest("sha1", "00"))
 
 
-def error(kind: str, words: str = "") -> TransferError:
-    return TransferError(kind, words or kind, "src")
+def make_error(kind: str, detail: str = "") -> TransferError:
+    return TransferError(kind, detail or kind, "src")
 
 
-def test_waits_grow_and_end_with_the_patience():
-    patience, now, waits = RetryTracker(100.0, 1, 0.0), 0.0, []
-    patience.record_failure(0, error("service_unavailable"))
+def test_backoff_grows_until_retry_timeout():
+    retry_tracker, now, waits = RetryTracker(100.0, 1, 0.0), 0.0, []
+    retry_tracker.record_failure(0, make_error("service_unavailable"))
     while True:
-        wait = patience.next_wait_s(now)
+        wait = retry_tracker.next_wait_s(now)
         if wait is None:
             break
         waits.append(wait)
@@ -146,25 +147,25 @@ def test_waits_grow_and_end_with_the_patience():
     assert max(waits) == 15.0
 
 
-def test_progress_renews_the_patience():
-    patience = RetryTracker(10.0, 1, 0.0)
-    patience.record_failure(0, error("truncated"))
-    patience.record_progress(9.0)
-    assert patience.next_wait_s(18.0) == 0.25
-    assert patience.next_wait_s(19.0) is None
+def test_progress_restarts_retry_timeout():
+    retry_tracker = RetryTracker(10.0, 1, 0.0)
+    retry_tracker.record_failure(0, make_error("truncated"))
+    retry_tracker.record_progress(9.0)
+    assert retry_tracker.next_wait_s(18.0) == 0.25
+    assert retry_tracker.next_wait_s(19.0) is None
 
 
-def test_refusals_for_good_need_no_patience():
-    patience = RetryTracker(100.0, 2, 0.0)
-    patience.record_failure(0, error("access_denied"))
-    assert patience.usable_sources() == (1,)
-    assert patience.next_wait_s(0.0) is not None
-    patience.record_failure(1, error("certificate_invalid"))
-    assert patience.next_wait_s(0.0) is None
+def test_permanent_failures_are_not_retried():
+    retry_tracker = RetryTracker(100.0, 2, 0.0)
+    retry_tracker.record_failure(0, make_error("access_denied"))
+    assert retry_tracker.usable_sources() == (1,)
+    assert retry_tracker.next_wait_s(0.0) is not None
+    retry_tracker.record_failure(1, make_error("certificate_invalid"))
+    assert retry_tracker.next_wait_s(0.0) is None
 
 
 @pytest.mark.parametrize(
-    ("kinds", "verdict"),
+    ("kinds", "expected"),
     [
         (["object_missing", "object_missing"], "object_missing"),
         (["object_missing", "service_unavailable"], "service_unavailable"),
@@ -173,9 +174,9 @@ def test_refusals_for_good_need_no_patience():
         (["truncated", "unexpected_content"], "unexpected_content"),
     ],
 )
-def test_the_verdict_is_the_most_telling_and_names_all(kinds, verdict):
-    patience = RetryTracker(0.0, len(kinds), 0.0)
+def test_combined_error(kinds, expected):
+    retry_tracker = RetryTracker(0.0, len(kinds), 0.0)
     for index, kind in enumerate(kinds):
-        patience.record_failure(index, error(kind, f"source {index} says {kind}"))
-    assert patience.final_error().kind == verdict
-    assert all(f"source {index}" in patience.final_error().detail for index in range(len(kinds)))
+        retry_tracker.record_failure(index, make_error(kind, f"source {index}: {kind}"))
+    assert retry_tracker.final_error().kind == expected
+    assert all(f"source {index}" in retry_tracker.final_error().detail for index in range(len(kinds)))

@@ -1,4 +1,4 @@
-"""CRC-32C without any module: published examples, and blocks as large as real ones."""
+"""CRC-32C in pure Python: published examples, and blocks of the real size."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from packtrain.transfer.crc32c import PureCrc32c
     ],
 )
 def test_published_examples(data, value):
-    running = PureCrc32c()
-    running.update(data)
-    assert running.hexdigest() == value
+    hasher = PureCrc32c()
+    hasher.update(data)
+    assert hasher.hexdigest() == value
 
 
 @pytest.mark.parametrize("step", [65_537, 1 << 20, 3 << 20])
 def test_several_blocks(step):
-    data, running = bytes(range(251)) * 10_000, PureCrc32c()
-    for at in range(0, len(data), step):
-        running.update(memoryview(data)[at : at + step])
-        running.hexdigest()  # may be asked for at any time
-    assert running.hexdigest() == "b6d774d5"
+    data, hasher = bytes(range(251)) * 10_000, PureCrc32c()
+    for start in range(0, len(data), step):
+        hasher.update(memoryview(data)[start : start + step])
+        hasher.hexdigest()  # may be called at any time
+    assert hasher.hexdigest() == "b6d774d5"

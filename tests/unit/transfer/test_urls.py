@@ -1,4 +1,4 @@
-"""Addresses: what messages show, how names are joined, which backend is theirs, what is imported when."""
+"""URLs: redaction, joining, the backend of each scheme, and lazy imports."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from packtrain.transfer.urls import append_to_url_path, check_listed_name, join_
         ("file:///a/b", "file:///a/b"),
     ],
 )
-def test_shown(url, expected):
+def test_redact_url(url, expected):
     assert redact_url(url) == expected
 
 
@@ -44,24 +44,24 @@ def test_shown(url, expected):
         ("https://h/x", "", "https://h/x"),
     ],
 )
-def test_joined(url, name, expected):
+def test_join_url(url, name, expected):
     assert join_url(url, name) == expected
 
 
-def test_origins_know_default_ports():
+def test_url_origin_default_ports():
     assert url_origin("https://Host/x") == url_origin("https://host:443/y")
     assert url_origin("https://host/") != url_origin("http://host/")
 
 
 @pytest.mark.parametrize("name", ["", "/abs", "../x", "a/../b", "a//b", "./a", "a\0b"])
-def test_listed_names_that_leave_are_refused(name):
+def test_unsafe_listed_names(name):
     with pytest.raises(TransferError) as caught:
         check_listed_name(name, "s3://b/p")
     assert caught.value.kind == "archive_unsafe"
 
 
 @pytest.mark.parametrize(
-    ("url", "store"),
+    ("url", "backend"),
     [
         ("file:///x", FileBackend),
         ("http://h/x", HttpBackend),
@@ -71,12 +71,12 @@ def test_listed_names_that_leave_are_refused(name):
         ("pelican://h/x", PelicanBackend),
     ],
 )
-def test_every_scheme_has_its_store(url, store):
-    assert type(get_source(Location(url), str)) is type(get_sink(Location(url), str)) is store
+def test_backend_of_scheme(url, backend):
+    assert type(get_source(Location(url), str)) is type(get_sink(Location(url), str)) is backend
 
 
 @pytest.mark.parametrize("url", ["ftp://h/x", "x", ""])
-def test_an_unknown_scheme_is_unsupported(url):
+def test_unknown_scheme(url):
     with pytest.raises(FailedError, match="not one of file, http") as caught:
         get_source(Location(url), str)
     assert caught.value.kind == "unsupported"
@@ -90,11 +90,11 @@ def test_an_unknown_scheme_is_unsupported(url):
         ("pelican://fed:8444/nrp/x?directread", ("fed:8444", "/nrp/x?directread")),
     ],
 )
-def test_federation_and_path(url, expected):
+def test_parse_pelican_url(url, expected):
     assert pelican.parse_pelican_url(url) == expected
 
 
-def test_s3_without_an_endpoint_is_told():
+def test_s3_without_endpoint():
     with pytest.raises(TransferError, match="no S3 endpoint"):
         S3Backend(str).stat(Location("s3://b/k"))
 
@@ -109,20 +109,20 @@ def test_s3_without_an_endpoint_is_told():
         ("https://b.s3.example.org:8443", "b", "https://b.s3.example.org:8443/k%20%C3%BC?x=1"),
     ],
 )
-def test_the_bucket_stands_in_the_path_or_in_the_host(endpoint, bucket, expected):
+def test_s3_object_url(endpoint, bucket, expected):
     assert client.object_url(Location(f"s3://{bucket}/k ü", s3=S3Access("r", endpoint)), {"x": "1"}) == expected
 
 
 @pytest.mark.parametrize("size", [1, 16 << 20, (16 << 20) + 1, 5 << 40])
-def test_pieces_cover_the_file_within_the_limits_of_s3(tmp_path, size):
+def test_multipart_slices(tmp_path, size):
     with open(tmp_path / "big", "wb") as file:
         file.truncate(size)
-    pieces = multipart.split_into_slices(tmp_path / "big")
-    ends = [piece.start + piece.length for piece in pieces]
-    assert [0, *ends[:-1]] == [piece.start for piece in pieces]
+    slices = multipart.split_into_slices(tmp_path / "big")
+    ends = [part.start + part.length for part in slices]
+    assert [0, *ends[:-1]] == [part.start for part in slices]
     assert ends[-1] == size
-    assert len(pieces) <= 10_000
-    assert all(5 << 20 <= piece.length <= 5 << 30 for piece in pieces[:-1])
+    assert len(slices) <= 10_000
+    assert all(5 << 20 <= part.length <= 5 << 30 for part in slices[:-1])
 
 
 @pytest.mark.parametrize(
@@ -133,22 +133,22 @@ def test_pieces_cover_the_file_within_the_limits_of_s3(tmp_path, size):
         ("https://h/a#f?g", "https://h/a.x#f?g"),
     ],
 )
-def test_a_sibling_keeps_the_query(url, expected):
+def test_append_to_url_path(url, expected):
     assert append_to_url_path(url, ".x") == expected
 
 
-def test_nothing_heavy_is_imported_before_it_is_used():
+def test_heavy_modules_are_imported_lazily():
     program = (
         "import sys\n"
         "from packtrain.transfer import fetch, registry, upload; from packtrain.transfer.archive import unpack\n"
         "heavy = {'ssl', 'http.client', 'tarfile', 'zipfile', 'hashlib', 'lzma', 'email', 'xml.etree', 'tempfile'}\n"
         "print(*sorted(heavy & set(sys.modules)))"
     )
-    told = subprocess.run([sys.executable, "-S", "-c", program], capture_output=True, text=True, env=_path())
-    assert (told.stdout.strip(), told.stderr) == ("", "")
+    process = subprocess.run([sys.executable, "-S", "-c", program], capture_output=True, text=True, env=_environment())
+    assert (process.stdout.strip(), process.stderr) == ("", "")
 
 
-def _path() -> dict:
+def _environment() -> dict:
     from pathlib import Path
 
     import packtrain

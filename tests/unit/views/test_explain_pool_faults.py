@@ -56,14 +56,14 @@ EXECUTION = "execution 1 on localhost.pool.test at htcondor, 0.0 s"
 @pytest.mark.parametrize(
     ("log", "events", "summary", "evidence"),
     [
-        ("04-evict-restart.log", 7, "waiting .* again: the pool took the machine back", f"{EXECUTION}: evicted"),
+        ("04-evict-restart.log", 7, "waiting .* again: the pool evicted it", f"{EXECUTION}: evicted"),
         ("04-evict-restart.log", 10, "running on localhost.pool.test", f"{EXECUTION}: evicted"),
-        ("31-starter-killed.log", 8, "again: the machine was not heard of again", f"{EXECUTION}: lease_expired"),
+        ("31-starter-killed.log", 8, "again: the pool lost contact with the node", f"{EXECUTION}: lease_expired"),
         ("06-hold-duration-47.log", 7, "exceeded allowed execute duration of 00:03", f"{EXECUTION}: pool_time_limit"),
         (
             "66-container-launch-test-failed-loop-code45.log",
             6,
-            "its container could not be",
+            "the container could not be",
             f"{EXECUTION}: container_failed",
         ),
     ],

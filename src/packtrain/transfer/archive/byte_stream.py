@@ -1,6 +1,6 @@
-"""Bytes that are read once, from beginning to end, and handed on as views: nothing is copied that need not be.
+"""A stream of bytes that is read once, from start to end, as views without copying.
 
-A `Flow` is over whatever gives the next bytes: a file, a download, a decompressor, a member of another archive.
+A `ByteStream` wraps any producer of bytes: a file, a download, a decompressor, or a member of another archive.
 """
 
 from __future__ import annotations
@@ -13,61 +13,67 @@ CHUNK_BYTES = 1 << 20
 
 BytesLike = Union[bytes, memoryview]
 ReadNext = Callable[[], BytesLike]
-"""The next bytes, as many as there are; empty only at the end."""
+"""Returns the next bytes, of any number; empty only at the end."""
 
 
 class ViewReader(Protocol):
-    """What a download looks like to who unpacks it."""
+    """The interface of a download that is unpacked while it is read."""
 
-    def read(self, size: int, /) -> bytes: ...
+    def read(self, size: int, /) -> bytes:
+        """Return `size` bytes; fewer only at the end."""
+        ...
 
     def read_views(self, size: int, /) -> list[memoryview]:
-        """So many bytes; fewer only at the end."""
+        """Return `size` bytes as views; fewer only at the end."""
         ...
 
 
 class ByteStream:
+    """A buffered reader over the views that `read_next` returns."""
+
     def __init__(self, read_next: ReadNext) -> None:
         self._read_next = read_next
         self._view = memoryview(b"")
-        self._view_offset = self._view_end = 0  # of the view: given so far, and its end
-        self._bytes_before_view = 0  # bytes of earlier views
-        self.has_ended = False  # somebody asked for more than there was
+        self._view_offset = self._view_end = 0  # bytes of the view that were delivered, and its length
+        self._bytes_before_view = 0  # total length of earlier views
+        self.has_ended = False  # a read reached the end
 
     @property
     def position(self) -> int:
+        """The number of bytes read so far."""
         return self._bytes_before_view + self._view_offset
 
     def read_views(self, size: int) -> list[memoryview]:
-        """So many bytes; fewer only at the end."""
-        at, end = self._view_offset, self._view_offset + size
+        """Return `size` bytes as views; fewer only at the end."""
+        start, end = self._view_offset, self._view_offset + size
         if end <= self._view_end:
             self._view_offset = end
-            return [self._view[at:end]]
+            return [self._view[start:end]]
         return self._gather_views(size)
 
     def read(self, size: int) -> bytes:
-        """So many bytes; fewer only at the end."""
-        at, end = self._view_offset, self._view_offset + size
+        """Return `size` bytes; fewer only at the end."""
+        start, end = self._view_offset, self._view_offset + size
         if end <= self._view_end:
             self._view_offset = end
-            return bytes(self._view[at:end])
+            return bytes(self._view[start:end])
         return b"".join(self._gather_views(size))
 
     def peek(self, size: int) -> bytes:
-        """The next bytes, which stay where they are; fewer only at the end."""
+        """Return the next `size` bytes without consuming them; fewer only at the end."""
         if self._view_end - self._view_offset < size:
             self._join_views(size)
         return bytes(self._view[self._view_offset : self._view_offset + size])
 
     def read_chunk(self, max_bytes: int = CHUNK_BYTES) -> memoryview:
-        """The bytes that are at hand, at least one; empty only at the end."""
+        """Return buffered bytes, at least one and at most `max_bytes`; empty only at the end."""
         if self._view_offset == self._view_end:
             self._load_next_view()
-        at, self._view_offset = self._view_offset, min(self._view_offset + max_bytes, self._view_end)
-        return self._view[at : self._view_offset]
+        start, self._view_offset = self._view_offset, min(self._view_offset + max_bytes, self._view_end)
+        return self._view[start : self._view_offset]
 
     def skip(self, size: int) -> None:
+        """Consume `size` bytes; fewer only at the end."""
         if self._view_offset + size <= self._view_end:
             self._view_offset += size
             return
@@ -75,18 +81,18 @@ class ByteStream:
             size -= len(self.read_chunk(size))
 
     def drain(self) -> None:
-        """To the very end, where compressed streams have their checksum."""
+        """Consume everything: compressed streams have their checksum at the very end."""
         while len(self.read_chunk()):
             pass
 
     def substream(self, size: int) -> ByteStream:
-        """A flow of the next so many bytes; it alone is read until its end."""
-        left = size
+        """Return a stream of the next `size` bytes; only the substream may be read until it ends."""
+        remaining = size
 
         def read_next() -> BytesLike:
-            nonlocal left
-            view = self.read_chunk(left) if left else memoryview(b"")
-            left -= len(view)
+            nonlocal remaining
+            view = self.read_chunk(remaining) if remaining else memoryview(b"")
+            remaining -= len(view)
             return view
 
         return ByteStream(read_next)
@@ -110,20 +116,21 @@ class ByteStream:
         return not self.has_ended
 
     def _join_views(self, size: int) -> None:
-        """Make what is at hand at least so long."""
+        """Buffer at least `size` bytes in one view, unless the stream ends before."""
         position, views = self.position, self._gather_views(size)
-        rest = self._view[self._view_offset : self._view_end]
-        self._view = memoryview(b"".join((*views, rest)))
+        remainder = self._view[self._view_offset : self._view_end]
+        self._view = memoryview(b"".join((*views, remainder)))
         self._bytes_before_view, self._view_offset, self._view_end = position, 0, len(self._view)
         self.has_ended = False
 
 
 def stream_from_fd(fd: int, chunk_bytes: int = CHUNK_BYTES) -> ByteStream:
+    """Return a stream over an open file."""
     return ByteStream(lambda: os.read(fd, chunk_bytes))
 
 
 def stream_from_reader(reader: ViewReader, chunk_bytes: int = CHUNK_BYTES) -> ByteStream:
-    """The reader's views, one after the other."""
+    """Return a stream over the views of a reader."""
     views: list[memoryview] = []
 
     def read_next() -> BytesLike:

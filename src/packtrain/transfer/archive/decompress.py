@@ -1,4 +1,4 @@
-"""Decompression on the way, for streams that follow one another too (`cat a.gz b.gz` is a gz file)."""
+"""Streaming decompression, also of concatenated streams (`cat a.gz b.gz` is a valid gz file)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ COMPRESSION_MAGIC = {"gz": b"\x1f\x8b", "bz2": b"BZh", "xz": b"\xfd7zXZ\0"}
 
 
 def decompress(compressed: ByteStream, compression: str) -> ByteStream:
-    """The plain bytes; `compression` is a key of MAGIC, or "" for none."""
+    """Return the decompressed stream; `compression` is a key of COMPRESSION_MAGIC, or "" for none."""
     return ByteStream(_StreamDecompressor(compressed, compression).read_next) if compression else compressed
 
 
@@ -22,7 +22,7 @@ class _StreamDecompressor:
         self._decompressor = self._make_decompressor()
 
     def read_next(self) -> BytesLike:
-        """Raises EOFError where the packed bytes end too early."""
+        """Return decompressed bytes; raises EOFError if the compressed data ends early."""
         while True:
             if self._decompressor.eof and not self._start_next_stream():
                 return b""
@@ -31,7 +31,7 @@ class _StreamDecompressor:
                 return data
 
     def _start_next_stream(self) -> bool:
-        """Whether another stream follows this one. Padding, and whatever else is no stream, is passed over."""
+        """Return whether another stream follows; padding and trailing garbage are skipped."""
         self._compressed = _skip_padding(_prepend(self._decompressor.unused_data, self._compressed))
         if self._compressed.peek(len(self._magic)) != self._magic:
             self._compressed.drain()
@@ -42,15 +42,15 @@ class _StreamDecompressor:
 
 def _skip_padding(compressed: ByteStream) -> ByteStream:
     while True:
-        piece = bytes(compressed.read_chunk())
-        rest = piece.lstrip(b"\0")
-        if rest or not piece:
-            return _prepend(rest, compressed)
+        chunk = bytes(compressed.read_chunk())
+        unpadded = chunk.lstrip(b"\0")
+        if unpadded or not chunk:
+            return _prepend(unpadded, compressed)
 
 
 def _prepend(first: bytes, compressed: ByteStream) -> ByteStream:
-    waiting = [first] if first else []
-    return ByteStream(lambda: waiting.pop() if waiting else compressed.read_chunk())
+    pending = [first] if first else []
+    return ByteStream(lambda: pending.pop() if pending else compressed.read_chunk())
 
 
 class _GzipDecompressor:
@@ -58,7 +58,7 @@ class _GzipDecompressor:
         import zlib
 
         self._decompressor = zlib.decompressobj(wbits=31)
-        self._has_pending_output = False  # more may come of what it has
+        self._has_pending_output = False  # zlib may hold output that did not fit into the last chunk
 
     @property
     def eof(self) -> bool:
@@ -78,7 +78,7 @@ class _GzipDecompressor:
 
 
 class _Bz2OrXzDecompressor:
-    """bz2 and xz."""
+    """A decompressor of bz2 or lzma, which share one interface."""
 
     def __init__(self, decompressor: Any) -> None:
         self._decompressor = decompressor
@@ -119,7 +119,7 @@ _DECOMPRESSORS: dict[str, Callable[[], Any]] = {
 
 
 def _read_compressed(compressed: ByteStream) -> memoryview:
-    piece = compressed.read_chunk(CHUNK_BYTES >> 2)
-    if not len(piece):
-        raise EOFError("the compressed data ends before its end")
-    return piece
+    chunk = compressed.read_chunk(CHUNK_BYTES >> 2)
+    if not len(chunk):
+        raise EOFError("the compressed data is truncated")
+    return chunk

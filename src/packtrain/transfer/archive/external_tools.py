@@ -1,17 +1,17 @@
-"""7z and rar archives: only where the machine has a program that reads them."""
+"""7z and rar archives, unpacked by a program of the machine if it has one."""
 
 from __future__ import annotations
 
 import os
 import stat
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 from packtrain.errors import FailedError
 from packtrain.transfer.archive.byte_stream import stream_from_fd
 from packtrain.transfer.archive.safe_extractor import SafeExtractor
 from packtrain.transfer.archive.space_budget import SpaceBudget
+from packtrain.transfer.cancellation import CancelCheck
 
 _POLL_INTERVAL_S = 0.2
 _COMMANDS_BY_FORMAT: dict[str, tuple[tuple[str, ...], ...]] = {
@@ -27,27 +27,31 @@ def extract_with_tool(
     extractor: SafeExtractor,
     folder: Path,
     max_bytes: int | None,
-    check_cancelled: Callable[[], None],
+    check_cancelled: CancelCheck,
 ) -> None:
-    """Into a folder apart; from there member by member under the same rules as any other archive."""
+    """Unpack an archive to a staging folder, and move its members from there under the rules for all archives.
+
+    Args:
+        archive_format: One of EXTERNAL_FORMATS.
+        path: The archive.
+        extractor: Receives the members.
+        folder: Where the staging folder is created.
+        max_bytes: Limit for the unpacked size; None: the free disk space.
+        check_cancelled: Called several times a second; raises to cancel.
+    """
     import shutil
     import tempfile
 
     command = _find_command(archive_format, path.name)
-    apart = Path(tempfile.mkdtemp(prefix=".unpack-", dir=folder))
+    staging = Path(tempfile.mkdtemp(prefix=".unpack-", dir=folder))
     try:
-        _run_command(
-            (*command, str(path.absolute())),
-            apart,
-            SpaceBudget(apart, max_bytes, path.name),
-            path.name,
-            check_cancelled,
-        )
-        for where, folders, names in os.walk(apart):
+        space_budget = SpaceBudget(staging, max_bytes, path.name)
+        _run_command((*command, str(path.absolute())), staging, space_budget, path.name, check_cancelled)
+        for parent, folders, names in os.walk(staging):
             for name in (*folders, *names):
-                _extract_member(Path(where, name), apart, extractor)
+                _extract_member(Path(parent, name), staging, extractor)
     finally:
-        shutil.rmtree(apart)
+        shutil.rmtree(staging)
 
 
 def _find_command(archive_format: str, archive_name: str) -> tuple[str, ...]:
@@ -58,7 +62,7 @@ def _find_command(archive_format: str, archive_name: str) -> tuple[str, ...]:
             return command
     tools = " or ".join(command[0] for command in _COMMANDS_BY_FORMAT[archive_format])
     raise FailedError(
-        "archive_broken", f"{archive_name} is a {archive_format} archive, and there is no {tools} here to unpack it"
+        "archive_broken", f"{archive_name} is a {archive_format} archive, but {tools} is not installed to unpack it"
     )
 
 
@@ -67,7 +71,7 @@ def _run_command(
     folder: Path,
     space_budget: SpaceBudget,
     archive_name: str,
-    check_cancelled: Callable[[], None],
+    check_cancelled: CancelCheck,
 ) -> None:
     with subprocess.Popen(
         command, cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
@@ -75,14 +79,14 @@ def _run_command(
         try:
             while _is_running(process):
                 check_cancelled()
-                size, files = _measure_usage(folder)
-                space_budget.reserve(size - space_budget.used_bytes, files - space_budget.n_files)
+                n_bytes, n_files = _measure_usage(folder)
+                space_budget.reserve(n_bytes - space_budget.used_bytes, n_files - space_budget.n_files)
         except BaseException:
             process.kill()
             raise
     if process.returncode != 0:
-        words = f"{archive_name} cannot be read: {command[0]} ended with exit code {process.returncode}"
-        raise FailedError("archive_broken", words)
+        detail = f"{archive_name} cannot be unpacked: {command[0]} exited with code {process.returncode}"
+        raise FailedError("archive_broken", detail)
 
 
 def _is_running(process: subprocess.Popen[bytes]) -> bool:
@@ -94,8 +98,8 @@ def _is_running(process: subprocess.Popen[bytes]) -> bool:
 
 
 def _measure_usage(folder: Path) -> tuple[int, int]:
-    """Bytes and files."""
-    paths = [Path(where, name) for where, folders, names in os.walk(folder) for name in (*folders, *names)]
+    """Return the bytes and the number of files and folders below a folder."""
+    paths = [Path(parent, name) for parent, folders, names in os.walk(folder) for name in (*folders, *names)]
     return sum(path.lstat().st_size for path in paths if not path.is_dir()), len(paths)
 
 

@@ -1,12 +1,11 @@
-"""A folder below which files, folders and links are made, counted and kept within bounds.
+"""The folder that an archive is extracted to: creates files, folders and links within a space budget.
 
-Paths are relative to the folder, which is held open. Whether a path is safe is judged before, in `landing`.
+Paths are relative to the folder, which is held open. `safe_extractor` has checked before that they are safe.
 """
 
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import stat
 from collections.abc import Callable, Iterator
@@ -14,25 +13,30 @@ from pathlib import Path
 from typing import Any
 
 from packtrain.errors import FailedError
+from packtrain.fileutil import DISK_FULL_ERRNOS, free_bytes
 from packtrain.transfer.archive.byte_stream import ByteStream
 from packtrain.transfer.archive.small_file_writer import SmallFile, SmallFileWriter
 from packtrain.transfer.archive.space_budget import SpaceBudget
-from packtrain.transfer.engine.part_file import free_bytes
 
-MAX_SMALL_FILE_BYTES = 4 << 20  # files up to this size are written in one go
-_DISK_FULL_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+MAX_SMALL_FILE_BYTES = 4 << 20  # files up to this size are written at once, by another thread
 _CREATE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-_FILE_MODE, _EXECUTABLE_MODE = 0o666, 0o777  # never more: no setuid, no sticky bit
-_MAX_VIEWS_PER_WRITE = 256  # the kernel takes 1024
+_FILE_MODE, _EXECUTABLE_MODE = 0o666, 0o777  # never setuid or sticky
+_MAX_VIEWS_PER_WRITE = 256  # the kernel's limit is 1024
 
 
 class ExtractDir:
-    """`with Ground(…) as ground`: at the end of the block all is written, or an error is raised."""
+    """A context manager; when its block ends, everything is written or an error is raised.
+
+    Args:
+        folder: The folder, which is created if necessary.
+        max_bytes: Limit for the extracted size; None: the free disk space.
+        archive_name: The name of the archive, for messages.
+        on_written: Receives the number of bytes extracted so far.
+    """
 
     def __init__(
         self, folder: Path, max_bytes: int | None, archive_name: str, on_written: Callable[[int], None]
     ) -> None:
-        """`wrote` gets the bytes taken so far."""
         folder.mkdir(parents=True, exist_ok=True)
         self._folder, self._on_written = folder, on_written
         self._writer = SmallFileWriter(self._write_small_now)
@@ -51,29 +55,38 @@ class ExtractDir:
             os.close(self._dir_fd)
 
     def write_small_file(self, small_file: SmallFile) -> None:
-        """Soon, by another thread."""
+        """Queue a small file for the writer thread."""
         self.space_budget.reserve(small_file.size, n_files=1)
         self._writer.put(small_file)
         self.n_files += 1
         self._on_written(self.space_budget.used_bytes)
 
     def write_file(self, path: str, is_executable: bool, data: ByteStream, name: str, archive_name: str) -> None:
+        """Write a file from a stream.
+
+        Args:
+            path: The path relative to the folder.
+            is_executable: Whether the file gets the execute permission.
+            data: The content.
+            name: The name of the member, for messages.
+            archive_name: The name of the archive, for messages.
+        """
         self._writer.flush()
         self.space_budget.reserve(0, n_files=1)
         with self._map_os_errors(name, archive_name):
-            handle = self._create_file(path, file_mode(is_executable), name, archive_name)
+            fd = self._create_file(path, file_mode(is_executable), name, archive_name)
         try:
-            for block in iter(data.read_chunk, memoryview(b"")):
-                self.space_budget.reserve(len(block))
+            for chunk in iter(data.read_chunk, memoryview(b"")):
+                self.space_budget.reserve(len(chunk))
                 with self._map_os_errors(name, archive_name):
-                    _write_all(handle, block)
+                    _write_all(fd, chunk)
                 self._on_written(self.space_budget.used_bytes)
         finally:
-            os.close(handle)
+            os.close(fd)
         self.n_files += 1
 
     def make_folder(self, path: str, name: str, archive_name: str) -> None:
-        """Made, or found to be a folder and no link to one."""
+        """Create a folder, unless it exists and is not a link."""
         self.space_budget.reserve(0, n_files=1)
         try:
             os.mkdir(path, dir_fd=self._dir_fd)
@@ -83,11 +96,12 @@ class ExtractDir:
         except OSError as error:
             raise self._to_failed_error(error, name, archive_name) from error
         if stat.S_ISLNK(mode):
-            raise unsafe_member_error(name, archive_name, "is a link, and another member goes through it")
+            raise unsafe_member_error(name, archive_name, "is a link, and the path of another member leads through it")
         if not stat.S_ISDIR(mode):
-            raise broken_member_error(name, archive_name, "is a folder where a file of that name is")
+            raise broken_member_error(name, archive_name, "is a folder, but a file of that name exists")
 
     def make_symlink(self, path: str, target: str, name: str, archive_name: str) -> None:
+        """Create a symbolic link, and replace an existing file."""
         self._writer.flush()
         self.space_budget.reserve(0, n_files=1)
         with self._map_os_errors(name, archive_name):
@@ -95,7 +109,7 @@ class ExtractDir:
             os.symlink(target, path, dir_fd=self._dir_fd)
 
     def make_hardlink(self, path: str, source: str, name: str, archive_name: str) -> None:
-        """`source` was judged to be one of our files."""
+        """Create a hard link to `source`, which is a file of the archive; copy it if the file system has no links."""
         self._writer.flush()
         self.space_budget.reserve(0, n_files=1)
         with self._map_os_errors(name, archive_name):
@@ -103,18 +117,19 @@ class ExtractDir:
             try:
                 os.link(source, path, src_dir_fd=self._dir_fd, dst_dir_fd=self._dir_fd, follow_symlinks=False)
             except OSError as error:
-                if error.errno in _DISK_FULL_ERRNOS:
+                if error.errno in DISK_FULL_ERRNOS:
                     raise
-                self._copy_file(path, source, name, archive_name)  # a file system without hard links
+                self._copy_file(path, source, name, archive_name)
                 return
         self.n_files += 1
 
     def is_file(self, path: str) -> bool:
-        """A file that was made here, and no link to one."""
+        """Return whether the path is a regular file and not a link."""
         self._writer.flush()
         return stat.S_ISREG(self._stat_mode(path))
 
     def is_link(self, path: str) -> bool:
+        """Return whether the path is a symbolic link."""
         return stat.S_ISLNK(self._stat_mode(path))
 
     def _stat_mode(self, path: str) -> int:
@@ -124,24 +139,21 @@ class ExtractDir:
             return 0
 
     def _copy_file(self, path: str, source: str, name: str, archive_name: str) -> None:
-        handle = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self._dir_fd)
+        fd = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self._dir_fd)
         try:
-            executable = bool(os.fstat(handle).st_mode & 0o100)
-            self.write_file(
-                path, executable, ByteStream(lambda: os.read(handle, MAX_SMALL_FILE_BYTES)), name, archive_name
-            )
+            is_executable = bool(os.fstat(fd).st_mode & 0o100)
+            data = ByteStream(lambda: os.read(fd, MAX_SMALL_FILE_BYTES))
+            self.write_file(path, is_executable, data, name, archive_name)
         finally:
-            os.close(handle)
+            os.close(fd)
 
     def _write_small_now(self, small_file: SmallFile) -> None:
         try:
-            handle = self._create_file(
-                small_file.path, small_file.mode, small_file.member_name, small_file.archive_name
-            )
+            fd = self._create_file(small_file.path, small_file.mode, small_file.member_name, small_file.archive_name)
             try:
-                _write_views(handle, small_file.views, small_file.size)
+                _write_views(fd, small_file.views, small_file.size)
             finally:
-                os.close(handle)
+                os.close(fd)
         except OSError as error:
             raise self._to_failed_error(error, small_file.member_name, small_file.archive_name) from error
 
@@ -153,9 +165,9 @@ class ExtractDir:
             return os.open(path, _CREATE_FLAGS, mode, dir_fd=self._dir_fd)
 
     def _remove_existing(self, path: str, name: str, archive_name: str) -> None:
-        """An older member of the name goes: nothing is written through it."""
+        """Remove an earlier member of the same name, so that nothing is written through a link."""
         if stat.S_ISDIR(self._stat_mode(path)):
-            raise broken_member_error(name, archive_name, "is a file where a folder of that name is")
+            raise broken_member_error(name, archive_name, "is a file, but a folder of that name exists")
         with contextlib.suppress(FileNotFoundError):
             os.unlink(path, dir_fd=self._dir_fd)
 
@@ -167,21 +179,24 @@ class ExtractDir:
             raise self._to_failed_error(error, name, archive_name) from error
 
     def _to_failed_error(self, error: OSError, name: str, archive_name: str) -> FailedError:
-        if error.errno not in _DISK_FULL_ERRNOS:
+        if error.errno not in DISK_FULL_ERRNOS:
             return broken_member_error(name, archive_name, f"cannot be written ({error.strerror or error})")
-        words = f"the disk is full at {name!r} of {archive_name}: {free_bytes(self._folder)} bytes are free"
-        return FailedError("disk_full", words)
+        free = free_bytes(self._folder)
+        return FailedError("disk_full", f"the disk is full at {name!r} of {archive_name}: {free} bytes are free")
 
 
 def file_mode(is_executable: bool) -> int:
+    """Return the mode for a new file, before the umask."""
     return _EXECUTABLE_MODE if is_executable else _FILE_MODE
 
 
 def unsafe_member_error(name: str, archive_name: str, problem: str) -> FailedError:
+    """Return the error for a member that must not be extracted."""
     return FailedError("archive_unsafe", f"the member {name!r} of {archive_name} {problem}")
 
 
 def broken_member_error(name: str, archive_name: str, problem: str) -> FailedError:
+    """Return the error for a member that cannot be extracted."""
     return FailedError("archive_broken", f"the member {name!r} of {archive_name} {problem}")
 
 

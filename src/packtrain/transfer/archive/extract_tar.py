@@ -1,65 +1,49 @@
-"""Tar archives, read once from beginning to end."""
+"""Extract tar archives, which are read once from start to end."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
-from typing import Optional
 
 from packtrain.errors import FailedError
 from packtrain.transfer.archive import tar_header
 from packtrain.transfer.archive.byte_stream import CHUNK_BYTES, ByteStream
 from packtrain.transfer.archive.extract_dir import MAX_SMALL_FILE_BYTES
-from packtrain.transfer.archive.safe_extractor import SafeExtractor
+from packtrain.transfer.archive.safe_extractor import MemberHandler, SafeExtractor, map_archive_errors
 from packtrain.transfer.archive.tar_header import TarHeader, TarHeaderError
-
-CancelCheck = Callable[[], None]
-MemberHandler = Optional[Callable[[SafeExtractor, str, bool, ByteStream], None]]
-"""Lands a member that is a file in another way than as a file. It need not read all of the data."""
+from packtrain.transfer.cancellation import CancelCheck
 
 _REJECTION_REASONS = {
     tar_header.DEVICE: "a device or pipe",
-    tar_header.SPARSE: "a sparse file, which packtrain cannot unpack: pack it anew without `--sparse`",
+    tar_header.SPARSE: "a sparse file, which packtrain cannot unpack: create the archive without `--sparse`",
 }
 
 
 def extract_tar(
     stream: ByteStream, extractor: SafeExtractor, check_cancelled: CancelCheck, handle_file: MemberHandler = None
 ) -> None:
-    """Raises FailedError: archive_unsafe, archive_broken, archive_too_large, truncated, disk_full."""
+    """Extract a tar archive.
+
+    Args:
+        stream: The decompressed archive.
+        extractor: Receives the members.
+        check_cancelled: Called for each member and chunk; raises to cancel.
+        handle_file: Handles members that are files; None: they are written.
+
+    Raises:
+        FailedError: archive_unsafe, archive_broken, archive_too_large, truncated or disk_full.
+    """
     with map_archive_errors(extractor.archive_name):
         _TarExtractor(stream, extractor, check_cancelled, handle_file).run()
-
-
-@contextlib.contextmanager
-def map_archive_errors(archive_name: str) -> Iterator[None]:
-    """Damage of whatever kind becomes `truncated` or `archive_broken`."""
-    import lzma
-    import zlib
-
-    try:
-        yield
-    except EOFError as error:
-        raise _truncated_error(archive_name) from error
-    except (lzma.LZMAError, zlib.error, OSError, ValueError) as error:
-        raise FailedError("archive_broken", f"{archive_name} cannot be read: {error}") from error
-
-
-def _truncated_error(archive_name: str) -> FailedError:
-    return FailedError("truncated", f"{archive_name} ends before its end: it was cut")
 
 
 class _TarExtractor:
     def __init__(
         self, stream: ByteStream, extractor: SafeExtractor, check_cancelled: CancelCheck, handle_file: MemberHandler
     ) -> None:
-        self._stream, self._extractor, self._check_cancelled, self._handle_file = (
-            stream,
-            extractor,
-            check_cancelled,
-            handle_file,
-        )
-        self._global_records: dict[str, str] = {}  # attributes for all members that follow
+        self._stream, self._extractor = stream, extractor
+        self._check_cancelled, self._handle_file = check_cancelled, handle_file
+        self._global_records: dict[str, str] = {}  # pax records for all following members
 
     def run(self) -> None:
         for header in iter(self._next_member, None):
@@ -69,23 +53,23 @@ class _TarExtractor:
             self._check_cancelled()
 
     def _next_member(self) -> TarHeader | None:
-        """The next member with all that headers before it say of it; None at the end of the archive."""
+        """Return the next member, with its extended headers applied; None at the end of the archive."""
         header = self._read_header()
         if header is None or (header.kind in _MEMBER_KINDS and not self._global_records):
             return header
-        known = dict(self._global_records)
+        records = dict(self._global_records)
         while header.kind in _EXTENDED_HEADER_KINDS:
-            self._apply_extended_header(header, known)
+            self._apply_extended_header(header, records)
             header = self._read_header()
             if header is None:
-                raise EOFError("the member that a header announces is missing")
+                raise EOFError("the member after an extended header is missing")
         with self._map_header_errors():
-            return tar_header.apply_pax_records(header, known)
+            return tar_header.apply_pax_records(header, records)
 
     def _read_header(self) -> TarHeader | None:
         block = self._stream.read(tar_header.HEADER_BYTES)
         if len(block) < tar_header.HEADER_BYTES:
-            raise EOFError("a whole archive ends with a block of zeros")
+            raise EOFError("the block of zeros at the end is missing")
         if block == tar_header.END_BLOCK:
             return None
         with self._map_header_errors():
@@ -96,10 +80,9 @@ class _TarExtractor:
         try:
             yield
         except TarHeaderError as error:
-            words = (
-                f"{self._extractor.archive_name} has {error} at byte {self._stream.position - tar_header.HEADER_BYTES}"
-            )
-            raise FailedError("archive_broken", words) from error
+            position = self._stream.position - tar_header.HEADER_BYTES
+            detail = f"{self._extractor.archive_name} has {error} at byte {position}"
+            raise FailedError("archive_broken", detail) from error
 
     def _apply_extended_header(self, header: TarHeader, records: dict[str, str]) -> None:
         data = self._read_extended_header(header)
@@ -120,7 +103,7 @@ class _TarExtractor:
         data = self._stream.read(header.size)
         self._stream.skip(-header.size % tar_header.HEADER_BYTES)
         if len(data) < header.size:
-            raise EOFError("a header is cut")
+            raise EOFError("a header is truncated")
         return data
 
     def _extract_member(self, header: TarHeader) -> None:
@@ -137,15 +120,15 @@ class _TarExtractor:
             self._extractor.reject(name, _REJECTION_REASONS[kind])
 
     def _extract_file(self, header: TarHeader) -> None:
-        size, flow = header.size, self._stream
+        size, stream = header.size, self._stream
         if size > MAX_SMALL_FILE_BYTES or self._handle_file:
             self._extract_large_file(header)
         else:
-            views = flow.read_views(size)
-            if flow.has_ended:
-                raise EOFError("a member is cut")
+            views = stream.read_views(size)
+            if stream.has_ended:
+                raise EOFError("a member is truncated")
             self._extractor.write_small_file(header.name, header.is_executable, views, size)
-        flow.skip(-size % tar_header.HEADER_BYTES)
+        stream.skip(-size % tar_header.HEADER_BYTES)
 
     def _extract_large_file(self, header: TarHeader) -> None:
         end = self._stream.position + header.size
@@ -156,7 +139,7 @@ class _TarExtractor:
             self._extractor.write_file(header.name, header.is_executable, data)
         self._stream.skip(end - self._stream.position)
         if self._stream.position < end:
-            raise EOFError("a member is cut")
+            raise EOFError("a member is truncated")
 
 
 _MEMBER_KINDS = frozenset(
@@ -174,7 +157,7 @@ _EXTENDED_HEADER_KINDS = frozenset(
 
 
 def _with_cancel_check(check_cancelled: CancelCheck, stream: ByteStream) -> Callable[[], memoryview]:
-    """Large members, too, are left when it is time."""
+    """Return a reader that calls `check_cancelled` for each chunk, so that large members can be cancelled."""
 
     def read_next() -> memoryview:
         check_cancelled()

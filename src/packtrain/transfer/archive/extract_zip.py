@@ -1,16 +1,15 @@
-"""Zip archives, zip64 too."""
+"""Extract zip archives, including zip64."""
 
 from __future__ import annotations
 
 import stat
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from packtrain.errors import FailedError
 from packtrain.transfer.archive.byte_stream import CHUNK_BYTES, ByteStream
-from packtrain.transfer.archive.extract_tar import MemberHandler, map_archive_errors
-from packtrain.transfer.archive.safe_extractor import SafeExtractor
+from packtrain.transfer.archive.safe_extractor import MemberHandler, SafeExtractor, map_archive_errors
+from packtrain.transfer.cancellation import CancelCheck
 
 if TYPE_CHECKING:
     import zipfile
@@ -20,34 +19,45 @@ _MAX_LINK_BYTES = 4096
 
 
 def extract_zip(
-    path: Path, extractor: SafeExtractor, check_cancelled: Callable[[], None], handle_file: MemberHandler = None
+    path: Path, extractor: SafeExtractor, check_cancelled: CancelCheck, handle_file: MemberHandler = None
 ) -> None:
+    """Extract a zip archive.
+
+    Args:
+        path: The archive.
+        extractor: Receives the members.
+        check_cancelled: Called for each member and chunk; raises to cancel.
+        handle_file: Handles members that are files; None: they are written.
+
+    Raises:
+        FailedError: archive_unsafe, archive_broken, archive_too_large, truncated or disk_full.
+    """
     import zipfile
 
-    archive = extractor.archive_name
+    name = extractor.archive_name
     try:
-        with map_archive_errors(archive), zipfile.ZipFile(path) as file:
-            for member in file.infolist():
+        with map_archive_errors(name), zipfile.ZipFile(path) as archive:
+            for member in archive.infolist():
                 check_cancelled()
-                _extract_member(file, member, extractor, check_cancelled, handle_file)
+                _extract_member(archive, member, extractor, check_cancelled, handle_file)
     except zipfile.BadZipFile as error:
-        raise _to_archive_error(archive, error) from error
+        raise _to_archive_error(name, error) from error
     except NotImplementedError as error:
-        raise FailedError("archive_broken", f"{archive} is compressed in a way that cannot be read: {error}") from error
+        raise FailedError("archive_broken", f"{name} uses an unsupported compression: {error}") from error
 
 
 def _to_archive_error(archive_name: str, error: Exception) -> FailedError:
-    """The directory of a zip file stands at its end."""
+    """Return the error for a damaged zip file; one without the directory at its end is truncated."""
     if "not a zip file" in str(error):
-        return FailedError("truncated", f"{archive_name} has no directory at its end: it was cut")
+        return FailedError("truncated", f"{archive_name} has no directory at its end; it is truncated")
     return FailedError("archive_broken", f"{archive_name} cannot be read: {error}")
 
 
 def _extract_member(
-    file: zipfile.ZipFile,
+    archive: zipfile.ZipFile,
     member: zipfile.ZipInfo,
     extractor: SafeExtractor,
-    check_cancelled: Callable[[], None],
+    check_cancelled: CancelCheck,
     handle_file: MemberHandler,
 ) -> None:
     name, mode = member.filename, member.external_attr >> 16
@@ -56,31 +66,31 @@ def _extract_member(
     if member.is_dir():
         extractor.make_folder(name)
     elif stat.S_ISLNK(mode):
-        with file.open(member) as data:
+        with archive.open(member) as data:
             extractor.make_symlink(name, data.read(_MAX_LINK_BYTES).decode("utf-8", "surrogateescape"))
     elif stat.S_IFMT(mode) in (0, stat.S_IFREG):
-        _extract_file(file, member, extractor, check_cancelled, handle_file)
+        _extract_file(archive, member, extractor, check_cancelled, handle_file)
     else:
         extractor.reject(name, "a device or pipe")
 
 
 def _extract_file(
-    file: zipfile.ZipFile,
+    archive: zipfile.ZipFile,
     member: zipfile.ZipInfo,
     extractor: SafeExtractor,
-    check_cancelled: Callable[[], None],
+    check_cancelled: CancelCheck,
     handle_file: MemberHandler,
 ) -> None:
-    executable = bool(member.external_attr >> 16 & 0o100)
-    with file.open(member) as data:
+    is_executable = bool(member.external_attr >> 16 & 0o100)
+    with archive.open(member) as data:
 
         def read_next() -> bytes:
             check_cancelled()
             return data.read(CHUNK_BYTES)
 
-        flow = ByteStream(read_next)
+        stream = ByteStream(read_next)
         if handle_file:
-            handle_file(extractor, member.filename, executable, flow)
+            handle_file(extractor, member.filename, is_executable, stream)
         else:
-            extractor.write_file(member.filename, executable, flow)
-        flow.drain()  # the checksum is compared at the end
+            extractor.write_file(member.filename, is_executable, stream)
+        stream.drain()  # zipfile compares the checksum at the end

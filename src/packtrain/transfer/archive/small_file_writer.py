@@ -1,7 +1,7 @@
-"""A thread that writes small files while another reads the archive.
+"""A thread that writes small files while the caller reads the archive.
 
-One, not several: on two busy cores it took the least CPU time. (On idle ones three were faster in the few rounds
-that were measured; measure anew before changing it.) Files are written in the order they are given.
+Files are written in the order in which they are queued. One thread took the least CPU time on two busy cores. On idle
+cores three threads were faster in the few measurements; measure again before you change this.
 """
 
 from __future__ import annotations
@@ -13,29 +13,29 @@ from typing import NamedTuple
 
 _MIN_BATCH_BYTES = 1 << 20
 _MAX_PENDING_BYTES = 16 << 20
-_CLUSTER_BYTES = 4096  # what even an empty file counts
+_CLUSTER_BYTES = 4096  # minimum size that a file counts with
 
 
 class SmallFile(NamedTuple):
-    """A file that is written in one go."""
+    """A file whose content is in memory."""
 
     path: str
     mode: int
     views: list[memoryview]
     size: int
-    member_name: str  # of the member
+    member_name: str  # for messages
     archive_name: str
 
 
 class SmallFileWriter:
-    """`with Writer(write) as writer`: at the end of the block all is written, or the error is raised."""
+    """A context manager; when its block ends, all files are written or the error of the thread is raised."""
 
     def __init__(self, write: Callable[[SmallFile], None]) -> None:
         self._write = write
         self._batches: queue.SimpleQueue[list[SmallFile]] = queue.SimpleQueue()
         self._batch: list[SmallFile] = []
-        self._batch_bytes = 0  # of the batch
-        self._pending_bytes = 0  # bytes of the batches that were sent
+        self._batch_bytes = 0
+        self._pending_bytes = 0  # of batches that the thread has not written yet
         self._condition = threading.Condition()
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="unpack")
@@ -49,13 +49,13 @@ class SmallFileWriter:
             if error is None:
                 self.flush()
             else:
-                self._error = self._error or error  # what waits need not be written
+                self._error = self._error or error  # the thread skips pending files
         finally:
             self._batches.put([])
             self._thread.join()
 
     def put(self, small_file: SmallFile) -> None:
-        """Raises what the thread raised."""
+        """Queue a file, and wait if too many bytes are pending. Raises the error of the thread."""
         self._batch.append(small_file)
         self._batch_bytes += small_file.size + _CLUSTER_BYTES
         if self._batch_bytes >= _MIN_BATCH_BYTES:
@@ -63,13 +63,13 @@ class SmallFileWriter:
             self._wait_for_pending(_MAX_PENDING_BYTES)
 
     def flush(self) -> None:
-        """Wait until all is written. Raises what the thread raised."""
+        """Wait until all files are written. Raises the error of the thread."""
         if self._batch:
             self._send_batch()
         self._wait_for_pending(0)
 
     def unwritten_bytes(self) -> int:
-        """Bytes."""
+        """Return the number of bytes that are queued but not written."""
         return self._pending_bytes + self._batch_bytes
 
     def _send_batch(self) -> None:
@@ -92,9 +92,9 @@ class SmallFileWriter:
             except BaseException as error:
                 self._error = error
             with self._condition:
-                self._pending_bytes -= sum(small.size + _CLUSTER_BYTES for small in batch)
+                self._pending_bytes -= sum(small_file.size + _CLUSTER_BYTES for small_file in batch)
                 self._condition.notify_all()
 
     def _write_batch(self, batch: list[SmallFile]) -> None:
-        for small in batch:
-            self._write(small)
+        for small_file in batch:
+            self._write(small_file)

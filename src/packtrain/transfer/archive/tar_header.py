@@ -1,4 +1,4 @@
-"""The headers of tar archives: old, ustar, GNU and pax. Pure: bytes in, members out."""
+"""Parser for the headers of tar archives: V7, ustar, GNU and pax. Pure: bytes in, headers out."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 HEADER_BYTES = 512
-MAX_EXTENDED_HEADER_BYTES = 1 << 24  # of names and attributes; a larger one is an attack on our memory
+MAX_EXTENDED_HEADER_BYTES = 1 << 24  # a larger header is an attack on memory
 END_BLOCK = bytes(HEADER_BYTES)
 
 FILE, FOLDER, SYMLINK, HARDLINK, DEVICE, SPARSE = "file", "folder", "symlink", "hardlink", "device", "sparse"
@@ -27,31 +27,37 @@ _KIND_BY_TYPEFLAG = {
     b"L": LONG_NAME,
     b"K": LONG_LINK,
     b"x": PAX_HEADER,
-    b"X": PAX_HEADER,  # as Solaris has it
+    b"X": PAX_HEADER,  # Solaris
     b"g": PAX_GLOBAL_HEADER,
     b"V": VOLUME_LABEL,
 }
 _KINDS_WITH_DATA = frozenset({FILE, LONG_NAME, LONG_LINK, PAX_HEADER, PAX_GLOBAL_HEADER, VOLUME_LABEL})
 _OWNER_EXECUTE_BIT = 0o100
-_ADLER32_MODULUS = 65521  # the modulus of adler32
+_ADLER32_MODULUS = 65521
 _BLANK_CHECKSUM_FIELD = b" " * 8
 _MAX_LENGTH_DIGITS = 20
 
 
 class TarHeader(NamedTuple):
-    kind: str
+    """One header: a member, or an extended header for the next member."""
+
+    kind: str  # one of the constants above
     name: str
-    size: int  # of the data behind it
+    size: int  # bytes of data after the header
     is_executable: bool
     link_target: str
 
 
 class TarHeaderError(ValueError):
-    """No header, or a damaged one."""
+    """A damaged header; its message is a noun phrase, such as "a damaged header"."""
 
 
 def parse_header(block: bytes) -> TarHeader:
-    """Of one block. Raises HeaderError."""
+    """Parse a block of HEADER_BYTES.
+
+    Raises:
+        TarHeaderError: The block is not a valid header.
+    """
     _verify_header_checksum(block)
     kind = _KIND_BY_TYPEFLAG.get(block[156:157])
     if kind is None:
@@ -59,7 +65,7 @@ def parse_header(block: bytes) -> TarHeader:
     name = _parse_text(block[:100])
     if block[345:346] != b"\0" and block[257:263] == b"ustar\0":
         name = f"{_parse_text(block[345:500])}/{name}"
-    if block[156:157] == b"\0" and name.endswith("/"):  # so did tar before there were types
+    if block[156:157] == b"\0" and name.endswith("/"):  # V7 tar has no type for folders
         kind = FOLDER
     size = _parse_number(block[124:136]) if kind in _KINDS_WITH_DATA else 0
     return TarHeader(
@@ -68,17 +74,17 @@ def parse_header(block: bytes) -> TarHeader:
 
 
 def _verify_header_checksum(block: bytes) -> None:
-    """The low half of adler32 is a sum of bytes, counted in C."""
-    counted = zlib.adler32(block[156:], zlib.adler32(_BLANK_CHECKSUM_FIELD, zlib.adler32(block[:148])))
+    """Raise TarHeaderError if the checksum is wrong. The low half of adler32 is a fast sum of bytes."""
+    computed = zlib.adler32(block[156:], zlib.adler32(_BLANK_CHECKSUM_FIELD, zlib.adler32(block[:148])))
     stated = _parse_number(block[148:156])
-    if (stated + 1) % _ADLER32_MODULUS != counted & 0xFFFF and stated != _signed_sum(block):
+    if (stated + 1) % _ADLER32_MODULUS != computed & 0xFFFF and stated != _signed_sum(block):
         raise TarHeaderError("a damaged header")
 
 
 def _signed_sum(block: bytes) -> int:
-    """Some old programs took bytes for signed numbers."""
-    others = block[:148] + _BLANK_CHECKSUM_FIELD + block[156:]
-    return sum(byte - 256 if byte > 127 else byte for byte in others)
+    """Return the checksum that some old programs computed, with signed bytes."""
+    blanked = block[:148] + _BLANK_CHECKSUM_FIELD + block[156:]
+    return sum(byte - 256 if byte > 127 else byte for byte in blanked)
 
 
 def _parse_text(field: bytes) -> str:
@@ -86,7 +92,7 @@ def _parse_text(field: bytes) -> str:
 
 
 def _parse_number(field: bytes) -> int:
-    """Octal digits, or, after a byte of 0x80 or 0xff, binary."""
+    """Parse octal digits, or a binary number after a byte of 0x80."""
     if field[0] & 0x80:
         return _parse_binary_number(field)
     digits = field.split(b"\0", 1)[0].strip()
@@ -104,26 +110,34 @@ def _parse_binary_number(field: bytes) -> int:
 
 
 def parse_long_name(data: bytes) -> str:
-    """What a GNU header for a long name holds."""
+    """Parse the data of a GNU header for a long name."""
     return _parse_text(data)
 
 
 def parse_pax_records(data: bytes) -> dict[str, str]:
-    """The records `LENGTH KEY=VALUE` of a pax header. Raises HeaderError."""
-    found, at, end = {}, 0, len(data.rstrip(b"\0"))
-    while at < end:
-        blank = data.find(b" ", at, at + _MAX_LENGTH_DIGITS)
-        length = data[at:blank]
-        if blank < 0 or not length.isdigit() or not len(length) + 1 < int(length) <= end - at:
-            raise TarHeaderError("a damaged list of attributes")
-        key, _, value = data[blank + 1 : at + int(length) - 1].partition(b"=")
-        found[key.decode("utf-8", "surrogateescape")] = value.decode("utf-8", "surrogateescape")
-        at += int(length)
-    return found
+    """Parse the records `LENGTH KEY=VALUE` of a pax header.
+
+    Raises:
+        TarHeaderError: A record is damaged.
+    """
+    records, start, end = {}, 0, len(data.rstrip(b"\0"))
+    while start < end:
+        blank = data.find(b" ", start, start + _MAX_LENGTH_DIGITS)
+        length = data[start:blank]
+        if blank < 0 or not length.isdigit() or not len(length) + 1 < int(length) <= end - start:
+            raise TarHeaderError("a damaged pax record")
+        key, _, value = data[blank + 1 : start + int(length) - 1].partition(b"=")
+        records[key.decode("utf-8", "surrogateescape")] = value.decode("utf-8", "surrogateescape")
+        start += int(length)
+    return records
 
 
 def apply_pax_records(header: TarHeader, records: Mapping[str, str]) -> TarHeader:
-    """What attributes say, they say better. Raises HeaderError."""
+    """Return the header with the name, link target and size of its pax records, which take precedence.
+
+    Raises:
+        TarHeaderError: The size is not a number.
+    """
     if any(key.startswith("GNU.sparse.") for key in records):
         header = header._replace(kind=SPARSE)
     size = records.get("size", "")

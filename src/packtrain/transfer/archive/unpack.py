@@ -1,4 +1,4 @@
-"""Unpacks an archive into a folder, safely. What a file is, its content tells, not its name."""
+"""Unpack an archive into a folder, safely. The format is detected from the content, not from the name."""
 
 from __future__ import annotations
 
@@ -6,20 +6,18 @@ import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Optional
 
 from packtrain.errors import FailedError
 from packtrain.transfer.archive.byte_stream import ByteStream, ViewReader, stream_from_fd, stream_from_reader
 from packtrain.transfer.archive.decompress import COMPRESSION_MAGIC, decompress
 from packtrain.transfer.archive.external_tools import EXTERNAL_FORMATS, extract_with_tool
 from packtrain.transfer.archive.extract_dir import ExtractDir
-from packtrain.transfer.archive.extract_tar import MemberHandler, extract_tar, map_archive_errors
+from packtrain.transfer.archive.extract_tar import extract_tar
 from packtrain.transfer.archive.extract_zip import extract_zip
-from packtrain.transfer.archive.safe_extractor import SafeExtractor
+from packtrain.transfer.archive.safe_extractor import MemberHandler, SafeExtractor, map_archive_errors
 from packtrain.transfer.archive.tar_header import END_BLOCK, TarHeaderError, parse_header
-
-CancelCheck = Callable[[], None]
-ProgressCallback = Callable[[int, Optional[int]], None]
+from packtrain.transfer.cancellation import CancelCheck
+from packtrain.transfer.progress import ProgressCallback
 
 _FORMAT_BY_MAGIC = (
     *((magic, kind) for kind, magic in COMPRESSION_MAGIC.items()),
@@ -33,7 +31,7 @@ _COMPRESSION_BY_FORMAT = {
     **{kind: kind for kind in COMPRESSION_MAGIC},
     **{f"tar.{kind}": kind for kind in COMPRESSION_MAGIC},
 }
-# Zip files by content, but data to those who use them.
+# Zip files by content that programs use as they are.
 _NEVER_UNPACKED_SUFFIXES = (
     ".npz",
     ".pt",
@@ -48,19 +46,21 @@ _NEVER_UNPACKED_SUFFIXES = (
     ".epub",
 )
 _ARCHIVE_SUFFIXES = (".tar.gz", ".tar.bz2", ".tar.xz", ".tgz", ".tbz2", ".tbz", ".txz", ".tar", ".gz", ".bz2", ".xz")
-_EMPTY_TAR_BYTES = 10240  # two blocks of zeros, padded to a record
+_EMPTY_TAR_BYTES = 10240  # two blocks of zeros, padded to a record of GNU tar
 _TAR_MAGIC_SLICE = slice(257, 262)
-_PEEK_BYTES = 1 << 20  # a block of bz2, of which nothing can be read before all of it is there
+_PEEK_BYTES = 1 << 20  # contains a complete bz2 block, the smallest unit that can be decompressed
 
 
 @dataclass(frozen=True)
 class UnpackResult:
+    """What an archive contained."""
+
     files: int
     bytes: int
 
 
 def detect_format(path: Path) -> str | None:
-    """tar, tar.gz, tar.bz2, tar.xz, zip, gz, bz2, xz, 7z, rar; None for what is left as it is."""
+    """Return tar, tar.gz, tar.bz2, tar.xz, zip, gz, bz2, xz, 7z or rar; None for a file that is not unpacked."""
     if is_never_unpacked(path.name):
         return None
     with open(path, "rb") as file:
@@ -68,34 +68,37 @@ def detect_format(path: Path) -> str | None:
 
 
 def is_never_unpacked(name: str) -> bool:
-    """Whether a file of this name is data, even where it is an archive by its content."""
+    """Return whether a file of this name is used as it is, even if its content is an archive."""
     return name.lower().endswith(_NEVER_UNPACKED_SUFFIXES)
 
 
 def can_stream(head: bytes) -> bool:
-    """Whether what begins so (512 bytes tell) can be unpacked while it comes."""
+    """Return whether a file with these first 512 bytes can be unpacked while it downloads."""
     return _detect_stream_format(_stream_from_bytes(head)) in _COMPRESSION_BY_FORMAT
 
 
 def _detect_stream_format(stream: ByteStream) -> str | None:
-    """Of what begins here; nothing is taken."""
+    """Return the format of a stream without consuming bytes."""
     head = stream.peek(len(END_BLOCK))
-    kind = next((kind for magic, kind in _FORMAT_BY_MAGIC if head.startswith(magic)), None)
-    if kind in COMPRESSION_MAGIC:
-        return f"tar.{kind}" if _contains_tar(stream.peek(_PEEK_BYTES), kind) else kind
-    return kind or ("tar" if _is_tar(head if head.strip(b"\0") else stream.peek(_EMPTY_TAR_BYTES + 1)) else None)
+    archive_format = next((name for magic, name in _FORMAT_BY_MAGIC if head.startswith(magic)), None)
+    if archive_format in COMPRESSION_MAGIC:
+        is_tar = _contains_tar(stream.peek(_PEEK_BYTES), archive_format)
+        return f"tar.{archive_format}" if is_tar else archive_format
+    if archive_format is None and _is_tar(head if head.strip(b"\0") else stream.peek(_EMPTY_TAR_BYTES + 1)):
+        return "tar"
+    return archive_format
 
 
 def _contains_tar(head: bytes, compression: str) -> bool:
     with contextlib.suppress(Exception):
-        # Damage is told when it is unpacked; here it only means that no tar is seen.
+        # Damage is reported when the archive is unpacked.
         return _is_tar(decompress(_stream_from_bytes(head), compression).peek(_EMPTY_TAR_BYTES + 1))
     return False
 
 
 def _stream_from_bytes(data: bytes) -> ByteStream:
-    pieces = [data]
-    return ByteStream(lambda: pieces.pop() if pieces else b"")
+    chunks = [data]
+    return ByteStream(lambda: chunks.pop() if chunks else b"")
 
 
 def _is_tar(head: bytes) -> bool:
@@ -106,7 +109,7 @@ def _is_tar(head: bytes) -> bool:
 
 
 def _is_tar_header(block: bytes) -> bool:
-    """Tars from before POSIX have no magic, but a checksum of the header."""
+    """Return whether a block is a tar header; tars from before POSIX have no magic, but a checksum."""
     try:
         parse_header(block)
         return True
@@ -123,31 +126,39 @@ def unpack(
     check_cancelled: CancelCheck,
     on_progress: ProgressCallback,
 ) -> UnpackResult:
-    """Everything of the archive stands below the folder, or FailedError says why not.
+    """Unpack an archive into a folder.
 
-    `nested`: each tar inside becomes a folder of its name. `progress` gets the bytes unpacked so far
-    and an estimate of all, from how much of the archive was read.
+    Args:
+        path: The archive.
+        folder: The target folder, which is created if necessary.
+        nested: Unpack each tar inside of the archive to a folder of its name.
+        max_bytes: Limit for the unpacked size; None: the free disk space.
+        check_cancelled: Called for each member and chunk; raises to cancel.
+        on_progress: Receives the bytes unpacked so far, and an estimate of the total from the part of the archive that
+            was read.
+
+    Raises:
+        FailedError: archive_unsafe, archive_broken, archive_too_large, truncated or disk_full.
     """
-    kind = detect_format(path)
-    if kind is None:
+    archive_format = detect_format(path)
+    if archive_format is None:
         raise FailedError(
-            "archive_broken", f"{path.name} is no archive that packtrain knows (tar, zip, gz, bz2, xz, 7z, rar)"
+            "archive_broken",
+            f"{path.name} is not an archive that packtrain supports (tar, zip, gz, bz2, xz, 7z, rar)",
         )
     with open(path, "rb", buffering=0) as file:
-        flow = stream_from_fd(file.fileno())
-        with ExtractDir(
-            folder, max_bytes, path.name, _with_estimated_total(on_progress, flow, path.stat().st_size)
-        ) as ground:
-            landing = SafeExtractor(ground, path.name)
-            if kind in EXTERNAL_FORMATS:
-                extract_with_tool(kind, path, landing, folder, max_bytes, check_cancelled)
-            elif kind == "zip":
-                extract_zip(
-                    path, landing, check_cancelled, _make_nested_tar_handler(check_cancelled) if nested else None
-                )
+        stream = stream_from_fd(file.fileno())
+        on_written = _with_estimated_total(on_progress, stream, path.stat().st_size)
+        with ExtractDir(folder, max_bytes, path.name, on_written) as extract_dir:
+            extractor = SafeExtractor(extract_dir, path.name)
+            if archive_format in EXTERNAL_FORMATS:
+                extract_with_tool(archive_format, path, extractor, folder, max_bytes, check_cancelled)
+            elif archive_format == "zip":
+                handle_file = _make_nested_tar_handler(check_cancelled) if nested else None
+                extract_zip(path, extractor, check_cancelled, handle_file)
             else:
-                _unpack_byte_stream(flow, kind, landing, nested, check_cancelled)
-        return UnpackResult(ground.n_files, ground.space_budget.used_bytes)
+                _unpack_byte_stream(stream, archive_format, extractor, nested, check_cancelled)
+        return UnpackResult(extract_dir.n_files, extract_dir.space_budget.used_bytes)
 
 
 def unpack_stream(
@@ -160,45 +171,55 @@ def unpack_stream(
     check_cancelled: CancelCheck,
     on_progress: ProgressCallback,
 ) -> UnpackResult:
-    """Like `unpack`, of an archive that is on its way: read once, to its end, and never on the disk.
+    """Unpack an archive while it downloads, without storing it on disk.
 
-    Only what `can_stream` says can; anything else is `archive_broken`. `name` is the archive's.
+    The arguments are those of `unpack`, except for these:
+
+    Args:
+        reader: The download, which is read once to its end.
+        archive_name: The name of the archive, for messages and for the name of a single compressed file.
+
+    Raises:
+        FailedError: As `unpack`; also archive_broken for a format that `can_stream` rejects.
     """
-    flow = stream_from_reader(reader)
-    kind = _detect_stream_format(flow)
-    if kind not in _COMPRESSION_BY_FORMAT:
-        raise FailedError("archive_broken", f"{archive_name} is no archive that packtrain can unpack while it comes")
-    with ExtractDir(folder, max_bytes, archive_name, lambda taken: on_progress(taken, None)) as ground:
-        _unpack_byte_stream(flow, kind, SafeExtractor(ground, archive_name), nested, check_cancelled)
-    return UnpackResult(ground.n_files, ground.space_budget.used_bytes)
+    stream = stream_from_reader(reader)
+    archive_format = _detect_stream_format(stream)
+    if archive_format not in _COMPRESSION_BY_FORMAT:
+        detail = f"{archive_name} is not an archive that packtrain can unpack while it downloads"
+        raise FailedError("archive_broken", detail)
+    with ExtractDir(folder, max_bytes, archive_name, lambda n_bytes: on_progress(n_bytes, None)) as extract_dir:
+        extractor = SafeExtractor(extract_dir, archive_name)
+        _unpack_byte_stream(stream, archive_format, extractor, nested, check_cancelled)
+    return UnpackResult(extract_dir.n_files, extract_dir.space_budget.used_bytes)
 
 
 def _unpack_byte_stream(
     stream: ByteStream, archive_format: str, extractor: SafeExtractor, nested: bool, check_cancelled: CancelCheck
 ) -> None:
-    plain = decompress(stream, _COMPRESSION_BY_FORMAT[archive_format])
+    decompressed = decompress(stream, _COMPRESSION_BY_FORMAT[archive_format])
     if archive_format.startswith("tar"):
-        extract_tar(plain, extractor, check_cancelled, _make_nested_tar_handler(check_cancelled) if nested else None)
+        handle_file = _make_nested_tar_handler(check_cancelled) if nested else None
+        extract_tar(decompressed, extractor, check_cancelled, handle_file)
     else:
         with map_archive_errors(extractor.archive_name):
-            extractor.write_file(_strip_archive_suffix(extractor.archive_name), False, plain)
-    while len(stream.read_chunk()):  # whoever sends it has his checksum at the very end, too
+            extractor.write_file(_strip_archive_suffix(extractor.archive_name), False, decompressed)
+    while len(stream.read_chunk()):  # the download is verified at its very end
         check_cancelled()
 
 
 def _make_nested_tar_handler(check_cancelled: CancelCheck) -> MemberHandler:
-    """Tars inside become folders, as they are read."""
+    """Return a handler that extracts each tar inside of an archive to a folder of its name."""
 
     def extract(extractor: SafeExtractor, name: str, is_executable: bool, data: ByteStream) -> None:
-        kind = None if is_never_unpacked(name) else _detect_stream_format(data)
-        if kind is None or not kind.startswith("tar"):
+        archive_format = None if is_never_unpacked(name) else _detect_stream_format(data)
+        if archive_format is None or not archive_format.startswith("tar"):
             extractor.write_file(name, is_executable, data)
             return
         folder, slash, last = name.rpartition("/")
-        inner = extractor.nested_extractor(
+        nested_extractor = extractor.nested_extractor(
             folder + slash + _strip_archive_suffix(last), f"{last} in {extractor.archive_name}"
         )
-        extract_tar(decompress(data, _COMPRESSION_BY_FORMAT[kind]), inner, check_cancelled)
+        extract_tar(decompress(data, _COMPRESSION_BY_FORMAT[archive_format]), nested_extractor, check_cancelled)
 
     return extract
 
@@ -207,14 +228,14 @@ def _with_estimated_total(
     on_progress: ProgressCallback, stream: ByteStream, archive_bytes: int
 ) -> Callable[[int], None]:
     def on_written(written_bytes: int) -> None:
-        read = stream.position
-        on_progress(written_bytes, written_bytes * archive_bytes // read if read else None)
+        read_bytes = stream.position
+        on_progress(written_bytes, written_bytes * archive_bytes // read_bytes if read_bytes else None)
 
     return on_written
 
 
 def _strip_archive_suffix(name: str) -> str:
-    """The name without what tells the packing; never the same name."""
+    """Return the name without the suffix of its format; always a different name."""
     suffix = next(
         (suffix for suffix in _ARCHIVE_SUFFIXES if name.lower().endswith(suffix) and name.lower() != suffix), None
     )

@@ -13,7 +13,7 @@ from pathlib import Path
 from packtrain.errors import TransferError
 from packtrain.plan import Location
 from packtrain.transfer.api import FULL_RANGE, ByteRange, ListedObject, ObjectInfo
-from packtrain.transfer.http.request_body import OnBytesSent, ignore_bytes_sent
+from packtrain.transfer.progress import OnBytesSent, ignore_bytes_sent
 from packtrain.transfer.urls import join_url, path_from_file_url, redact_url
 
 _TEMPORARY_PREFIX = ".packtrain-tmp-"

@@ -14,7 +14,6 @@ from packtrain.plan import Location, Secret
 from packtrain.transfer.api import FULL_RANGE, ByteRange, ListedObject, ObjectInfo, ObjectStream, SecretResolver
 from packtrain.transfer.http.client import Request, Response, send_request
 from packtrain.transfer.http.connect import basic_auth_header
-from packtrain.transfer.http.request_body import OnBytesSent, ignore_bytes_sent
 from packtrain.transfer.http.response import (
     PARTIAL_CONTENT,
     RANGE_NOT_SATISFIABLE,
@@ -24,6 +23,7 @@ from packtrain.transfer.http.response import (
     parse_object_info,
     parse_object_size,
 )
+from packtrain.transfer.progress import OnBytesSent, ignore_bytes_sent
 from packtrain.transfer.urls import redact_url
 
 _HEAD_UNSUPPORTED_STATUSES = frozenset({403, 405, 501})

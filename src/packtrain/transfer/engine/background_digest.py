@@ -1,42 +1,52 @@
-"""Digests of a file while it arrives: a thread follows the edge up to which nothing is missing."""
+"""Digests of a file while it is downloaded.
+
+Blocks arrive in any order. A thread hashes the file from its start up to the frontier: the first byte that is missing.
+"""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
 
+from packtrain.transfer.buffer_pool import allocate_page_aligned
+from packtrain.transfer.cancellation import CancelCheck
 from packtrain.transfer.digests import Digests
-from packtrain.transfer.engine.buffer_pool import allocate_page_aligned
 
 _READ_BYTES = 1 << 20
-_MAX_CACHED_BLOCKS = 8  # blocks in memory
+_MAX_CACHED_BLOCKS = 8
 _OFFER_TIMEOUT_S = 1.0
 
 ReadInto = Callable[[memoryview, int], int]
+"""Reads from the file at a position into a buffer, and returns the number of bytes."""
 
 
 class BackgroundDigest:
-    """Reads behind the writers; what was written a moment ago comes from memory, not from disk."""
+    """A thread that hashes a file behind its writers; blocks that were just written come from memory."""
 
     def __init__(self, digests: Digests, readinto: ReadInto) -> None:
         self._digests, self._readinto = digests, readinto
         self._condition = threading.Condition()
         self._available_bytes = 0
-        self._cached_blocks: dict[int, memoryview] = {}  # position → a block that need not be read
+        self._cached_blocks: dict[int, memoryview] = {}  # by position in the file
         self._is_stopping = False
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="digest", daemon=True)
         self._thread.start()
 
     def advance(self, available_bytes: int) -> None:
+        """Move the frontier: all bytes before `available_bytes` are written."""
         with self._condition:
             self._available_bytes = available_bytes
             self._condition.notify_all()
 
     def offer(self, position: int, block: memoryview) -> bool:
-        """The block at the edge, before it advances: whether it is kept until it is used, instead of being read.
+        """Offer the block at the frontier, before the frontier advances, so that it need not be read from disk.
 
-        Waits a while for room: whoever is far ahead of the digest would have to wait for it at the end."""
+        Waits a moment if the cache is full: a writer far ahead of the digest would have to wait at the end anyway.
+
+        Returns:
+            Whether the block is cached. Its buffer must not be used again then.
+        """
         with self._condition:
             self._condition.wait_for(
                 lambda: len(self._cached_blocks) < _MAX_CACHED_BLOCKS or self._is_stopping, _OFFER_TIMEOUT_S
@@ -46,8 +56,8 @@ class BackgroundDigest:
             self._cached_blocks[position] = block
             return True
 
-    def finish(self, check_cancelled: Callable[[], None]) -> Digests:
-        """Wait for the rest."""
+    def finish(self, check_cancelled: CancelCheck) -> Digests:
+        """Wait until all available bytes are hashed, and return the digests."""
         self.stop(discard=False)
         while self._thread.is_alive():
             check_cancelled()
@@ -57,7 +67,7 @@ class BackgroundDigest:
         return self._digests
 
     def stop(self, discard: bool = True) -> None:
-        """`drop`: nobody wants the digests any more."""
+        """Stop the thread after the available bytes, or at once if the digests are discarded."""
         with self._condition:
             self._is_stopping = True
             if discard:
@@ -73,21 +83,21 @@ class BackgroundDigest:
             self._error = error
 
     def _hash_available(self, buffer: memoryview) -> None:
-        at = 0
+        position = 0
         while True:
             with self._condition:
-                while self._available_bytes <= at and not self._is_stopping:
+                while self._available_bytes <= position and not self._is_stopping:
                     self._condition.wait()
-                edge, near = self._available_bytes, self._cached_blocks.pop(at, None)
+                frontier, cached = self._available_bytes, self._cached_blocks.pop(position, None)
                 self._condition.notify_all()
-            if edge <= at:
+            if frontier <= position:
                 return
-            piece = self._read(buffer[: min(_READ_BYTES, edge - at)], at) if near is None else near
-            self._digests.update(piece)
-            at += len(piece)
+            chunk = self._read(buffer[: min(_READ_BYTES, frontier - position)], position) if cached is None else cached
+            self._digests.update(chunk)
+            position += len(chunk)
 
     def _read(self, buffer: memoryview, position: int) -> memoryview:
         count = self._readinto(buffer, position)
         if not count:
-            raise OSError("the partial file became shorter while it was read")
+            raise OSError("the partial file was truncated while it was read")
         return buffer[:count]

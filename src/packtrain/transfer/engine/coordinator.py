@@ -1,100 +1,88 @@
-"""The many connections of one fetch: what they share.
+"""The state that all connections of one download share.
 
-`Engine` holds the state (schedule, sources, counters) under one lock and never touches the network;
-`worker.Worker`, one a connection, asks it for work, receives blocks, and tells what happened; `crew`
-hires the workers and waits for the whole. The blocks go to a `Shelf`: a file (`disk`), or a window in
-memory (`ordered`).
+`FetchCoordinator` holds the scheduler, the sources and the counters under one lock, and never touches the network. Each
+connection is a `worker.DownloadWorker`: it requests work from the coordinator, receives blocks and reports what
+happened. `worker_pool` starts the workers and waits for the end. Blocks go to a `BlockSink`: a file (`file_sink`) or a
+window in memory (`ordered_download`).
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Collection
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Optional
+from collections.abc import Collection
+from typing import Protocol
 
 from packtrain.errors import TransferError
-from packtrain.plan import RemoteFile
-from packtrain.transfer.api import ObjectInfo, SecretResolver
-from packtrain.transfer.engine.block_sink import BlockSink
+from packtrain.transfer import network_session
+from packtrain.transfer.api import ObjectInfo
 from packtrain.transfer.engine.concurrency import (
     HIGH_LATENCY_S,
     MAX_CONNECTIONS,
     ConcurrencyController,
     StarvationDetector,
 )
+from packtrain.transfer.engine.fetch_request import FetchRequest, ObjectChangedError, RangeRequest, TransferStats
 from packtrain.transfer.engine.resolver import SourceResolver
-from packtrain.transfer.engine.resume_log import DEFAULT_BLOCK_BYTES, ObjectIdentity
+from packtrain.transfer.engine.resume_log import ObjectIdentity
 from packtrain.transfer.engine.scheduler import MAX_SPAN_BLOCKS, BlockScheduler, BlockSpan
-from packtrain.transfer.engine.source_stats import SourceSelector, SourceStats
-from packtrain.transfer.http.tls_process import TLS_PROCESS
-from packtrain.transfer.progress import SnapshotCallback
+from packtrain.transfer.engine.source_selector import SourceSelector
+from packtrain.transfer.engine.source_stats import SourceStats
 from packtrain.transfer.retry import combine_errors
 
-if TYPE_CHECKING:
-    from packtrain.transfer.block_checksums import BlockChecksums
-
-CancelCheck = Callable[[], None]
-ProgressCallback = Callable[[int, Optional[int]], None]
-
 POLL_INTERVAL_S = 0.05
-_MAX_IDLE_POLL_INTERVAL_S = 0.4  # of a worker that finds nothing to do: a hundred agents have hundreds of them
-_NEXT_REPLICA_AFTER_S = 0.5  # of silence before the first answer
+_MAX_IDLE_POLL_INTERVAL_S = 0.4  # of an idle worker; a node with many agents has hundreds of them
+_NEXT_REPLICA_AFTER_S = 0.5  # of silence before another replica gets the first request as well
 _MAX_BUFFERED_BYTES = 96 << 20
 _BLOCKS_PER_WORKER = 2
 _MAX_UNEXPECTED_RESPONSES = 3
-_MIN_IDENTICAL_PAUSES = 3  # answers that stop after the same number of bytes
+_MIN_IDENTICAL_PAUSES = 3  # responses that pause after the same number of bytes
 
 
-@dataclass(frozen=True)
-class FetchRequest:
-    """What is wanted, and by whom it may be ended."""
+class DirectWriter(Protocol):
+    """Accepts blocks in chunks, as they are received."""
 
-    remote_file: RemoteFile
-    resolve_secret: SecretResolver
-    retry_timeout_s: float
-    check_cancelled: CancelCheck
-    on_progress: ProgressCallback
-    checksums: BlockChecksums | None = None
-    on_snapshot: SnapshotCallback | None = None
+    def write_chunk(self, index: int, offset: int, chunk: memoryview) -> None:
+        """Write the bytes of a block from `offset` on."""
+        ...
+
+    def finish_block(self, index: int) -> None:
+        """Record that all chunks of a block are written."""
+        ...
+
+    def read_back(self, index: int, view: memoryview) -> None:
+        """Read the first bytes of an incomplete block into memory."""
+        ...
+
+
+class BlockSink(Protocol):
+    """The destination of the blocks."""
+
+    def begin(self, identity: ObjectIdentity) -> None:
+        """Prepare for a new object."""
+        ...
+
+    def begin_unsized(self) -> None:
+        """Prepare for a new object of unknown size."""
+        ...
+
+    def write_block(self, index: int, block: memoryview) -> memoryview:
+        """Store a block and return a buffer to receive the next one into."""
+        ...
+
+    def append(self, position: int, data: memoryview) -> None:
+        """Store the next bytes of an object of unknown size."""
+        ...
 
     @property
-    def block_bytes(self) -> int:
-        return self.checksums.block_bytes if self.checksums else DEFAULT_BLOCK_BYTES
-
-    @property
-    def has_trusted_digest(self) -> bool:
-        """Whether wrong bytes would be noticed, wherever they come from."""
-        return self.remote_file.digest is not None or self.checksums is not None
-
-
-class ObjectChangedError(Exception):
-    """The sources that are left have another object than the one begun."""
-
-
-@dataclass
-class TransferStats:
-    retries: int = 0
-    stalls: int = 0
-    wasted_bytes: int = 0
-    done_bytes: int = 0  # done, with those of earlier processes
-
-
-@dataclass(eq=False)
-class RangeRequest:
-    """One answer of one place. `span` is None while it is not known how large the object is."""
-
-    source_stats: SourceStats
-    span: BlockSpan | None
-    started_at: float
-    timeout_factor: float = 1.0  # with the place, when it began
-    received_bytes: int = 0  # bytes
-    paused_after_bytes: int = 0  # the bytes after which it fell silent last, for a moment or for good
-    has_failed: bool = False
+    def direct_writer(self) -> DirectWriter | None:
+        """A writer for chunks, or None if complete blocks are needed."""
+        ...
 
 
 class FetchCoordinator:
+    """Distributes the blocks of one object over connections and decides when the download has ended."""
+
     def __init__(
         self, request: FetchRequest, block_sink: BlockSink, sources: SourceSelector, stats: TransferStats
     ) -> None:
@@ -102,18 +90,18 @@ class FetchCoordinator:
         self.condition = threading.Condition()
         self.identity: ObjectIdentity | None = None
         self.scheduler: BlockScheduler | None = None
-        self.last_source: SourceStats | None = None  # gave the last block
-        self.is_reading_unsized = False  # an object without a size is read by one connection
+        self.last_source: SourceStats | None = None  # sent the last block
+        self.is_reading_unsized = False  # one connection reads an object of unknown size
         self.n_workers = 0
-        self._writers: set[object] = set()  # changed without the lock: to add and to discard is one step each
+        self._writers: set[object] = set()  # changed without the lock: add and discard are atomic
         self._active_requests: set[RangeRequest] = set()
-        self.window_blocks: int | None = None  # blocks that may be under way before the first is used up
-        self.max_span_blocks = MAX_SPAN_BLOCKS  # of a span, if they have the wish's size
-        self.high_latency_block_bytes = request.block_bytes  # their size, if the first server to answer is far away
+        self.window_blocks: int | None = None  # how far the assigned blocks may be ahead of the reader; None: unlimited
+        self.max_span_blocks = MAX_SPAN_BLOCKS  # for blocks of `request.block_bytes`
+        self.high_latency_block_bytes = request.block_bytes  # block size if the first server to respond is distant
         self.max_connections = min(MAX_CONNECTIONS, max(1, _MAX_BUFFERED_BYTES // request.block_bytes))
         self._resolver = SourceResolver(request.remote_file.locations, request.resolve_secret, self)
         self._initial_requests: list[RangeRequest] = []
-        self.round_trip_s = 0.0  # to the place that answered last; 0: not known
+        self.round_trip_s = 0.0  # to the server that responded last; 0: unknown
         self._started_at = self._last_progress_at = time.monotonic()
         self._concurrency: ConcurrencyController | None = None
         self._starvation_detector = StarvationDetector(self._started_at)
@@ -121,41 +109,47 @@ class FetchCoordinator:
         self._is_closed = self._is_complete = False
 
     def resume(self, identity: ObjectIdentity, done: Collection[int]) -> None:
-        """With what an earlier process left."""
+        """Continue the download of an earlier process.
+
+        Args:
+            identity: The object.
+            done: The blocks that are valid.
+        """
         self._create_scheduler(identity, done)
 
-    # For the workers; each takes the lock by itself.
+    # Called by the workers. Each method acquires the lock unless it states otherwise.
 
     def next_range_request(self) -> RangeRequest | None:
-        """Work, waited for; None: leave."""
-        pause = POLL_INTERVAL_S
+        """Wait for work and return it, or None if the worker must exit."""
+        poll_interval_s = POLL_INTERVAL_S
         with self.condition:
             while not self._has_surplus_workers():
-                attempt = self._make_range_request(time.monotonic())
-                if attempt is not None:
-                    return attempt
-                self.condition.wait(pause)
-                pause = min(2 * pause, _MAX_IDLE_POLL_INTERVAL_S)
+                range_request = self._make_range_request(time.monotonic())
+                if range_request is not None:
+                    return range_request
+                self.condition.wait(poll_interval_s)
+                poll_interval_s = min(2 * poll_interval_s, _MAX_IDLE_POLL_INTERVAL_S)
             self.n_workers -= 1
             self.condition.notify_all()
             return None
 
     def retry_span(self, span: BlockSpan) -> RangeRequest | None:
-        """For a span whose connection failed; None when nobody wants it any more."""
+        """Wait for a source for the rest of a span whose request ended, or return None if it is not needed."""
         with self.condition:
             while self.scheduler is not None and not self._is_closed:
                 self.scheduler.skip_done(span)
                 now = time.monotonic()
-                standing = None if self.scheduler.is_obsolete(span) else self.sources.choose(now)
                 if self.scheduler.is_obsolete(span):
                     break
-                if standing is not None:
-                    span.source, span.block_started_at, span.last_byte_at = standing, now, now
-                    return self._register_request(RangeRequest(standing, span, now))
+                source = self.sources.choose(now)
+                if source is not None:
+                    span.source, span.block_started_at, span.last_byte_at = source, now, now
+                    return self._register_request(RangeRequest(source, span, now))
                 self.condition.wait(POLL_INTERVAL_S)
             return None
 
     def end_request(self, range_request: RangeRequest) -> None:
+        """Record that a request ended, successfully or not."""
         with self.condition:
             range_request.source_stats.connections -= 1
             self._active_requests.discard(range_request)
@@ -167,6 +161,7 @@ class FetchCoordinator:
             self.condition.notify_all()
 
     def release_span(self, span: BlockSpan) -> None:
+        """Give the remaining blocks of a span to other connections."""
         with self.condition:
             assert self.scheduler is not None
             self.stats.wasted_bytes += span.received_bytes
@@ -174,62 +169,70 @@ class FetchCoordinator:
             self.condition.notify_all()
 
     def record_failure(self, range_request: RangeRequest, error: TransferError) -> None:
-        """Before `ended` of the same attempt."""
+        """Record a failed request; called before `end_request`."""
         with self.condition:
-            now, standing, range_request.has_failed = time.monotonic(), range_request.source_stats, True
+            now, source, range_request.has_failed = time.monotonic(), range_request.source_stats, True
             self.stats.retries += 1
-            alone = self.sources.is_only_usable(standing, now)
-            standing.record_failure(
-                error, range_request.started_at, now, alone, self._last_progress_at + self.request.retry_timeout_s
-            )
-            standing.needs_full_request = range_request.span is None and error.kind == "unexpected_content"
+            is_only_source = self.sources.is_only_usable(source, now)
+            source.record_failure(error, range_request.started_at, now, is_only_source, self.retry_ends_at())
+            source.needs_full_request = range_request.span is None and error.kind == "unexpected_content"
             self._check_exhausted(now, n_ending=1)
 
     def record_stall(self, range_request: RangeRequest) -> None:
+        """Record that a request is given up because its source is silent or slow."""
         with self.condition:
             self.stats.stalls += 1
-            now, standing = time.monotonic(), range_request.source_stats
-            standing.record_stall(
-                now,
-                self.sources.is_only_usable(standing, now),
-                range_request.timeout_factor,
-                range_request.received_bytes,
-            )
+            now, source = time.monotonic(), range_request.source_stats
+            is_only_source = self.sources.is_only_usable(source, now)
+            source.record_stall(now, is_only_source, range_request.timeout_factor, range_request.received_bytes)
 
     def record_pause(self, range_request: RangeRequest) -> None:
-        """It is silent for a moment. Less than a block is no limit to keep to; and the first packets are alike."""
+        """Record a short pause, and set the response limit if several responses pause at the same byte.
+
+        A limit below one block is ignored: it would be useless, and first packets often have the same size.
+        """
         with self.condition:
             range_request.paused_after_bytes = range_request.received_bytes
-            stopped = [
-                live
-                for live in self._active_requests
-                if live.paused_after_bytes == live.received_bytes == range_request.received_bytes
+            paused = [
+                active
+                for active in self._active_requests
+                if active.paused_after_bytes == active.received_bytes == range_request.received_bytes
             ]
-            alike = sum(live.source_stats is range_request.source_stats for live in stopped)
-            if alike >= _MIN_IDENTICAL_PAUSES and range_request.received_bytes >= self.request.block_bytes:
+            n_same_source = sum(active.source_stats is range_request.source_stats for active in paused)
+            if n_same_source >= _MIN_IDENTICAL_PAUSES and range_request.received_bytes >= self.request.block_bytes:
                 range_request.source_stats.response_limit.record_cutoff(range_request.received_bytes)
 
     def is_slow(self, range_request: RangeRequest, now: float) -> bool:
-        """Looked at all the time, so without the lock."""
-        span, schedule = range_request.span, self.scheduler
-        if span is None or schedule is None:
+        """Return whether a new request would be faster. Called very often, so without the lock."""
+        span, scheduler = range_request.span, self.scheduler
+        if span is None or scheduler is None:
             return False
-        return schedule.is_slow(span, now, self.sources.is_only_usable(range_request.source_stats, now))
+        return scheduler.is_slow(span, now, self.sources.is_only_usable(range_request.source_stats, now))
 
     def record_different_object(self, range_request: RangeRequest) -> None:
+        """Record that a source has a different object than the one that is being downloaded."""
         with self.condition:
             range_request.source_stats.has_different_object = True
             self._check_exhausted(time.monotonic(), n_ending=1)
 
     def has_served_object(self, range_request: RangeRequest) -> bool:
-        """Whether the place has had our object not long ago: then one strange answer is an accident."""
+        """Return whether the source sent our object recently; then one unexpected response is an accident."""
         return (
             range_request.source_stats.received_bytes > 0
             and range_request.source_stats.n_failures < _MAX_UNEXPECTED_RESPONSES
         )
 
     def begin(self, range_request: RangeRequest, info: ObjectInfo, requested_bytes: int | None) -> bool:
-        """With the first answer that is right, to `asked` bytes: False if another was first."""
+        """Start the download with the first valid response.
+
+        Args:
+            range_request: The request.
+            info: Metadata from its response.
+            requested_bytes: The number of bytes requested; None: all.
+
+        Returns:
+            False if another response was first.
+        """
         with self.condition:
             if self.scheduler is not None or self.is_reading_unsized or self._is_closed:
                 return False
@@ -237,57 +240,66 @@ class FetchCoordinator:
                 self.block_sink.begin_unsized()
                 self.is_reading_unsized = True
                 return True
-            block = self.high_latency_block_bytes if self.round_trip_s >= HIGH_LATENCY_S else self.request.block_bytes
-            known = ObjectIdentity(info.size, info.etag, info.digest, block)
-            self.block_sink.begin(known)
-            self._create_scheduler(known, ())
+            is_distant = self.round_trip_s >= HIGH_LATENCY_S
+            block_bytes = self.high_latency_block_bytes if is_distant else self.request.block_bytes
+            identity = ObjectIdentity(info.size, info.etag, info.digest, block_bytes)
+            self.block_sink.begin(identity)
+            self._create_scheduler(identity, ())
             assert self.scheduler is not None
-            blocks = known.n_blocks if requested_bytes is None else max(1, requested_bytes // known.block_bytes)
+            n_blocks = identity.n_blocks if requested_bytes is None else max(1, requested_bytes // block_bytes)
             range_request.span = self.scheduler.assign_first(
-                range_request.source_stats, range_request.started_at, blocks
+                range_request.source_stats, range_request.started_at, n_blocks
             )
             if not info.accepts_ranges:
                 range_request.source_stats.max_connections = 1
-            self.condition.notify_all()  # others may begin
+            self.condition.notify_all()  # other workers may start
             return True
 
     def accept_block(self, range_request: RangeRequest, n_bytes: int) -> bool:
-        """A block is here and right. True: it is to be put on the shelf, and then told as `stored`."""
+        """Record that a valid block is in memory.
+
+        Returns:
+            Whether it is the first copy. Then the worker stores it and calls `record_stored`.
+        """
         with self.condition:
-            first = self._record_block(range_request, n_bytes)
-            if first:
+            is_first_copy = self._record_block(range_request, n_bytes)
+            if is_first_copy:
                 self._writers.add(range_request)
-            return first
+            return is_first_copy
 
     def record_stored(self, range_request: RangeRequest, n_bytes: int) -> None:
+        """Record that an accepted block is in the block sink."""
         with self.condition:
             self.stats.done_bytes += n_bytes
         self.end_write(range_request)
 
     def record_direct_write(self, range_request: RangeRequest, n_bytes: int) -> None:
-        """A block is here, and stands in its place already."""
+        """Record a block that was written in chunks."""
         with self.condition:
             if self._record_block(range_request, n_bytes):
                 self.stats.done_bytes += n_bytes
                 self._update_completion()
 
     def begin_write(self, writer: object) -> bool:
-        """Then `written` has to follow. Without the lock, since it is asked for every piece."""
+        """Return whether the worker may write to the block sink; if so, `end_write` must follow.
+
+        Called for every chunk, so without the lock.
+        """
         self._writers.add(writer)
-        closed = self._is_closed
-        if closed:
+        is_closed = self._is_closed
+        if is_closed:
             self.end_write(writer)
-        return not closed
+        return not is_closed
 
     def end_write(self, writer: object) -> None:
-        """Whoever writes last completes the whole, be it a part of a block that another copy brought before."""
+        """Record that a write ended. The last writer completes the download, even if its block was a second copy."""
         self._writers.discard(writer)
         if self._is_closed or (self.scheduler is not None and not self.scheduler.n_missing):
             with self.condition:
                 self._update_completion()
 
     def record_unsized_progress(self, range_request: RangeRequest, received_bytes: int, is_complete: bool) -> None:
-        """An object without a size: so much has come, to the end or not."""
+        """Record the bytes received so far of an object of unknown size."""
         with self.condition:
             self._last_progress_at = time.monotonic()
             self.last_source = range_request.source_stats
@@ -296,32 +308,40 @@ class FetchCoordinator:
             self._is_complete = is_complete
 
     def reset_unsized(self) -> None:
+        """Discard an incomplete object of unknown size, which cannot be resumed."""
         with self.condition:
             self.is_reading_unsized = False
             self.stats.wasted_bytes += self.stats.done_bytes
             self.stats.done_bytes = 0
 
     def fail(self, error: BaseException) -> None:
-        """Something that no other source can mend."""
+        """End the download with an error that no other source can fix."""
         with self.condition:
             self._failure = self._failure or error
             self.condition.notify_all()
 
     @property
     def is_complete(self) -> bool:
+        """Whether all blocks are in the block sink."""
         return self._is_complete
 
     @property
     def failure(self) -> BaseException | None:
+        """The error that ended the download."""
         return self._failure
 
     def should_exit(self) -> bool:
+        """Return whether workers must exit."""
         return self._is_closed or self._failure is not None
 
-    # For `crew`, which waits for the whole.
+    # Called by the worker pool.
 
     def poll(self) -> int | None:
-        """How many workers are wanted besides those at work; None: all is here."""
+        """Return how many workers to start; None if the download is complete.
+
+        Raises:
+            BaseException: The error that ended the download.
+        """
         self._resolver.poll(time.monotonic())
         with self.condition:
             if self._failure is not None:
@@ -334,41 +354,47 @@ class FetchCoordinator:
             return missing
 
     def wait(self) -> None:
+        """Wait a moment for completion or failure."""
         with self.condition:
             if not self._is_complete and self._failure is None:
                 self.condition.wait(POLL_INTERVAL_S)
 
     def close(self) -> None:
-        """Workers may hang in a connection for a while; what they bring is refused from now on."""
+        """Refuse further writes and wait for those in progress; workers may still be blocked in connections."""
         with self.condition:
             self._is_closed = True
             self.condition.notify_all()
             while self._writers:
                 self.condition.wait(POLL_INTERVAL_S)
 
-    # Under the lock.
+    # The following methods are called with the lock held.
 
     def _create_scheduler(self, identity: ObjectIdentity, done: Collection[int]) -> None:
-        self.identity, parts = identity, max(1, self.request.block_bytes // identity.block_bytes)
+        self.identity, factor = identity, max(1, self.request.block_bytes // identity.block_bytes)
         self.scheduler = BlockScheduler(
-            identity.n_blocks, done, self.window_blocks, parts * self.max_span_blocks, identity.block_bytes, parts
+            identity.n_blocks,
+            done,
+            window_end=self.window_blocks,
+            max_span_blocks=factor * self.max_span_blocks,
+            block_bytes=identity.block_bytes,
+            min_span_blocks=factor,
         )
         self.stats.done_bytes = sum(identity.block_length(index) for index in done)
-        useful = max(1, self.scheduler.n_missing // (parts * _BLOCKS_PER_WORKER))
+        max_useful = max(1, self.scheduler.n_missing // (factor * _BLOCKS_PER_WORKER))
         self._concurrency = ConcurrencyController(
-            min(self.max_connections, useful), self.max_connections, time.monotonic()
+            min(self.max_connections, max_useful), self.max_connections, time.monotonic()
         )
         self._is_complete = self._has_all_blocks()
 
     def _record_block(self, range_request: RangeRequest, n_bytes: int) -> bool:
-        """A block that came: whether no copy of it did before."""
-        span, schedule, now = range_request.span, self.scheduler, time.monotonic()
-        assert span is not None and schedule is not None
+        """Update the statistics for a received block; return whether it is the first copy."""
+        span, scheduler, now = range_request.span, self.scheduler, time.monotonic()
+        assert span is not None and scheduler is not None
         range_request.source_stats.record_block(n_bytes, now - span.block_started_at, now)
         self._last_progress_at, self.last_source = now, range_request.source_stats
-        first = not self._is_closed and schedule.complete_block(span, now)
-        self.stats.wasted_bytes += 0 if first else n_bytes
-        return first
+        is_first_copy = not self._is_closed and scheduler.complete_block(span, now)
+        self.stats.wasted_bytes += 0 if is_first_copy else n_bytes
+        return is_first_copy
 
     def _update_completion(self) -> None:
         self._is_complete = self._is_complete or self._has_all_blocks()
@@ -386,26 +412,26 @@ class FetchCoordinator:
         )
 
     def _make_range_request(self, now: float) -> RangeRequest | None:
-        for standing in () if self.is_reading_unsized else self.sources.rank_usable(now):
+        for source in () if self.is_reading_unsized else self.sources.rank_usable(now):
             if self.scheduler is None:
-                attempt = self._make_initial_request(standing, now)
+                range_request = self._make_initial_request(source, now)
             else:
-                span = self.scheduler.assign(standing, now, self.n_workers, self.sources.is_only_usable(standing, now))
-                attempt = None if span is None else RangeRequest(standing, span, now)
-            if attempt is not None:
-                return self._register_request(attempt)
+                span = self.scheduler.assign(source, now, self.n_workers, self.sources.is_only_usable(source, now))
+                range_request = None if span is None else RangeRequest(source, span, now)
+            if range_request is not None:
+                return self._register_request(range_request)
         return None
 
     def _make_initial_request(self, source_stats: SourceStats, now: float) -> RangeRequest | None:
-        """One place is asked first; another one, too, while it keeps silent."""
+        """Request the start of the object from one source, and from another one while the first is silent."""
         if any(
-            now - opening.started_at < _NEXT_REPLICA_AFTER_S or opening.source_stats is source_stats
-            for opening in self._initial_requests
+            now - initial.started_at < _NEXT_REPLICA_AFTER_S or initial.source_stats is source_stats
+            for initial in self._initial_requests
         ):
             return None
-        opening = RangeRequest(source_stats, None, now)
-        self._initial_requests.append(opening)
-        return opening
+        range_request = RangeRequest(source_stats, None, now)
+        self._initial_requests.append(range_request)
+        return range_request
 
     def _register_request(self, range_request: RangeRequest) -> RangeRequest:
         range_request.timeout_factor = range_request.source_stats.timeout_factor
@@ -417,33 +443,41 @@ class FetchCoordinator:
         if self._concurrency is None:
             return max(0, min(len(self.sources.source_stats), len(self._initial_requests) + 1) - self.n_workers)
         assert self.scheduler is not None
-        come = self.stats.done_bytes + self.scheduler.partial_bytes()
-        self.sources.is_starved = self._starvation_detector.update(come, now)
-        busy_s = time.process_time() + TLS_PROCESS.cpu_s()
-        wanted = (
-            self._concurrency.update(come, busy_s, now, len(self._active_requests), self.round_trip_s)
-            + self.sources.is_starved
+        received_bytes = self.stats.done_bytes + self.scheduler.partial_bytes()
+        self.sources.is_starved = self._starvation_detector.update(received_bytes, now)
+        connections = self._concurrency.update(
+            received_bytes, network_session.cpu_s(), now, len(self._active_requests), self.round_trip_s
         )
-        return max(0, min(wanted, self.scheduler.n_missing) - self.n_workers)
+        n_wanted = connections + self.sources.is_starved
+        return max(0, min(n_wanted, self.scheduler.n_missing) - self.n_workers)
 
     def _check_exhausted(self, now: float, n_ending: int) -> None:
-        """After a failure: is there hope? `still` attempts are told as failed, but not as ended."""
+        """Fail the download if no source can succeed any more.
+
+        Args:
+            now: The time.
+            n_ending: Active requests that have failed already.
+        """
         if len(self._active_requests) > n_ending or self._is_closed or not self.sources.source_stats:
             return
-        ends = self._last_progress_at + self.request.retry_timeout_s
-        live = [s for s in self.sources.source_stats if not s.is_refused and not s.has_different_object]
-        exhausted = not self._resolver.can_still_resolve(ends) and all(s.failed_at >= ends for s in live)
-        again = all(s.n_failures > 1 and s.failed_at >= self._last_progress_at for s in live)
-        if (exhausted or again) and any(s.has_different_object for s in self.sources.source_stats):
+        ends_at = self.retry_ends_at()
+        usable = [s for s in self.sources.source_stats if not s.is_refused and not s.has_different_object]
+        is_exhausted = not self._resolver.can_still_resolve(ends_at) and all(s.failed_at >= ends_at for s in usable)
+        failed_repeatedly = all(s.n_failures > 1 and s.failed_at >= self._last_progress_at for s in usable)
+        if (is_exhausted or failed_repeatedly) and any(s.has_different_object for s in self.sources.source_stats):
             self._failure = ObjectChangedError()
-        elif exhausted:
+        elif is_exhausted:
             errors = [s.last_error for s in self.sources.source_stats if s.last_error is not None]
             self._failure = combine_errors([*errors, *self._resolver.errors()])
         self.condition.notify_all()
 
+    # Called by the resolver.
+
     def record_resolve_failure(self) -> None:
+        """Check whether the download has failed, because an address could not be resolved."""
         with self.condition:
             self._check_exhausted(time.monotonic(), n_ending=0)
 
     def retry_ends_at(self) -> float:
+        """Return when the retry timeout expires, unless there is progress."""
         return self._last_progress_at + self.request.retry_timeout_s

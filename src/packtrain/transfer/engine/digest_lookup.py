@@ -1,7 +1,8 @@
-"""Asks the servers of a federation, and S3, for the digest of an object that is on its way: they state it when asked.
+"""Look up the digest of an object while it is downloaded.
 
-The best server is asked, and the origin if that does not say; XRootD's caches answer 405. An origin that makes a
-digest reads the whole object for it, so all this happens beside the download, and no answer is no error.
+The servers of a federation, and S3, report a digest only on request. The best server is queried, and then the origin,
+because XRootD caches answer 405. An origin may have to read the whole object to compute a digest, so the lookup runs in
+parallel to the download, and a missing digest is not an error.
 """
 
 from __future__ import annotations
@@ -13,9 +14,9 @@ from collections.abc import Callable
 from packtrain.errors import FailedError
 from packtrain.plan import Digest, Location
 from packtrain.transfer.api import Replica
-from packtrain.transfer.engine.coordinator import POLL_INTERVAL_S, CancelCheck, FetchCoordinator
+from packtrain.transfer.cancellation import CancelCheck, cancellation_scope
+from packtrain.transfer.engine.coordinator import POLL_INTERVAL_S, FetchCoordinator
 from packtrain.transfer.engine.worker import SMALL_OBJECT_BYTES
-from packtrain.transfer.http.connection import cancellation_scope
 from packtrain.transfer.urls import url_scheme
 
 MAX_DIGEST_WAIT_S = 5.0
@@ -23,29 +24,31 @@ _FEDERATION_SCHEMES = ("osdf", "pelican")
 
 
 class DigestLookup:
-    """From `begin` to `end`: `found` gets the digest, once at most, in another thread."""
+    """Looks up a digest in a thread between `start` and `cancel`, and passes it to `on_digest` at most once."""
 
     def __init__(self, coordinator: FetchCoordinator, on_digest: Callable[[Digest], None]) -> None:
         self._coordinator, self._on_digest = coordinator, on_digest
         self._lock = threading.Lock()
         self._is_cancelled = False
-        self._thread = threading.Thread(target=self._run, name="asking", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="digest-lookup", daemon=True)
 
     def start(self) -> None:
-        wish = self._coordinator.request
-        if not wish.has_trusted_digest and any(
-            _may_provide_digest(ref, wish.remote_file.size) for ref in wish.remote_file.locations
+        """Start the lookup, unless wrong bytes would be detected anyway or no source may provide a digest."""
+        request = self._coordinator.request
+        if not request.has_trusted_digest and any(
+            _may_provide_digest(location, request.remote_file.size) for location in request.remote_file.locations
         ):
             self._thread.start()
 
     def cancel(self) -> None:
+        """End the lookup; `on_digest` is not called any more."""
         with self._lock:
             self._is_cancelled = True
 
     def wait(self, check_cancelled: CancelCheck) -> None:
-        """For the answer, but not long; none is taken later."""
-        until = time.monotonic() + MAX_DIGEST_WAIT_S
-        while self._thread.is_alive() and time.monotonic() < until:
+        """Wait for the result up to MAX_DIGEST_WAIT_S, then cancel the lookup."""
+        ends_at = time.monotonic() + MAX_DIGEST_WAIT_S
+        while self._thread.is_alive() and time.monotonic() < ends_at:
             check_cancelled()
             self._thread.join(POLL_INTERVAL_S)
         self.cancel()
@@ -65,38 +68,39 @@ class DigestLookup:
             raise _LookupCancelledError
 
     def _candidate_replicas(self) -> list[Replica]:
-        """Nobody, if the answers have a digest already, or have no size and so no end that could be foreseen."""
-        engine = self._coordinator
-        with engine.condition:
-            while engine.identity is None and not (
-                engine.is_reading_unsized or engine.should_exit() or self._is_cancelled
+        """Return the servers to query: none if the responses include a digest already, or report no size."""
+        coordinator = self._coordinator
+        with coordinator.condition:
+            while coordinator.identity is None and not (
+                coordinator.is_reading_unsized or coordinator.should_exit() or self._is_cancelled
             ):
-                engine.condition.wait(POLL_INTERVAL_S)
-            if engine.identity is None or engine.identity.digest is not None:
+                coordinator.condition.wait(POLL_INTERVAL_S)
+            if coordinator.identity is None or coordinator.identity.digest is not None:
                 return []
-            places = [s.replica for s in engine.sources.source_stats if not (s.is_refused or s.has_different_object)]
-        return [place for last in (False, True) for place in _first_digest_provider(places, last)]
+            sources = coordinator.sources.source_stats
+            replicas = [s.replica for s in sources if not (s.is_refused or s.has_different_object)]
+        return [replica for is_fallback in (False, True) for replica in _first_provider(replicas, is_fallback)]
 
 
 def _may_provide_digest(location: Location, size: int | None) -> bool:
-    """When asked than with the object itself. S3 keeps silent only in answers that carry a part."""
+    """Return whether a lookup may find a digest that responses lack; S3 omits it only in partial responses."""
     scheme = url_scheme(location.url)
     return scheme in _FEDERATION_SCHEMES or (scheme == "s3" and (size is None or size > SMALL_OBJECT_BYTES))
 
 
 class _LookupCancelledError(Exception):
-    """Nobody wants to know any more."""
+    """The lookup was cancelled."""
 
 
-def _first_digest_provider(replicas: list[Replica], is_fallback: bool) -> list[Replica]:
-    return [place for place in replicas if place.is_fallback is is_fallback and hasattr(place.source, "fetch_digest")][
-        :1
-    ]
+def _first_provider(replicas: list[Replica], is_fallback: bool) -> list[Replica]:
+    """Return the first replica whose backend can look up digests, in a list, or an empty list."""
+    providers = [r for r in replicas if r.is_fallback is is_fallback and hasattr(r.source, "fetch_digest")]
+    return providers[:1]
 
 
 def _query_digest(replica: Replica) -> Digest | None:
     try:
-        found: Digest | None = getattr(replica.source, "fetch_digest")(replica.location)  # noqa: B009 - an ability of some sources
-        return found
+        digest: Digest | None = getattr(replica.source, "fetch_digest")(replica.location)  # noqa: B009 - optional method
+        return digest
     except FailedError:
         return None

@@ -1,4 +1,4 @@
-"""The shelf of a fetch to a file: the partial file, and the digests that follow what is written."""
+"""The block sink of a download to a file: writes the partial file and hashes it in the background."""
 
 from __future__ import annotations
 
@@ -6,28 +6,31 @@ import threading
 from collections.abc import Collection
 
 from packtrain.plan import Digest
+from packtrain.transfer.buffer_pool import BufferPool
 from packtrain.transfer.digests import Digests, check_digest_affordable
 from packtrain.transfer.engine.background_digest import BackgroundDigest
-from packtrain.transfer.engine.buffer_pool import BufferPool
-from packtrain.transfer.engine.coordinator import FetchRequest
+from packtrain.transfer.engine.fetch_request import FetchRequest
 from packtrain.transfer.engine.part_file import PartFile
 from packtrain.transfer.engine.resume_log import ObjectIdentity
 
-_MAX_ALWAYS_HASHED_BYTES = 64 << 20  # up to this size a sha256 costs nothing that anybody would notice
+_MAX_ALWAYS_HASHED_BYTES = 64 << 20  # files up to this size always get a sha256, at no noticeable cost
 
 
 class FileSink:
+    """Implements BlockSink and DirectWriter of `coordinator` for a partial file."""
+
     def __init__(self, part_file: PartFile, request: FetchRequest) -> None:
         self._part_file, self._request = part_file, request
         self._lock = threading.Lock()
         self._written_blocks = bytearray()
-        self._frontier = 0  # blocks before it are all written
+        self._frontier = 0  # all blocks before this one are written
         self._identity: ObjectIdentity | None = None
         self._background_digest: BackgroundDigest | None = None
         self._buffer_pool = BufferPool(request.block_bytes)
-        self.server_digest: Digest | None = None  # by the server
+        self.server_digest: Digest | None = None
 
     def resume(self, identity: ObjectIdentity, done: Collection[int]) -> None:
+        """Continue a partial file in which the blocks `done` are written."""
         self._check_digest_affordable(identity)
         self._start_tracking(identity)
         for index in done:
@@ -48,11 +51,11 @@ class FileSink:
         self._background_digest = BackgroundDigest(Digests(self._request.remote_file.digest), self._part_file.readinto)
 
     def write_block(self, index: int, block: memoryview) -> memoryview:
-        given, follower = self._part_file.write_block(index, block), self._background_digest
-        if follower is not None and index == self._frontier and self._offer_block(follower, index, block):
-            given = self._buffer_pool.acquire()
+        buffer, digest = self._part_file.write_block(index, block), self._background_digest
+        if digest is not None and index == self._frontier and self._offer_block(digest, index, block):
+            buffer = self._buffer_pool.acquire()
         self._mark_written(index)
-        return given
+        return buffer
 
     def _mark_written(self, index: int) -> None:
         with self._lock:
@@ -62,7 +65,7 @@ class FileSink:
 
     @property
     def direct_writer(self) -> FileSink | None:
-        """Unless there is a digest to compute."""
+        """This sink, unless a digest needs complete blocks."""
         return self if self._background_digest is None and self._request.checksums is None else None
 
     def write_chunk(self, index: int, offset: int, chunk: memoryview) -> None:
@@ -76,10 +79,10 @@ class FileSink:
     def read_back(self, index: int, view: memoryview) -> None:
         assert self._identity is not None
         if self._part_file.readinto(view, index * self._identity.block_bytes) != len(view):
-            raise OSError("the partial file became shorter while it was written")
+            raise OSError("the partial file was truncated while it was written")
 
     def _offer_block(self, background_digest: BackgroundDigest, index: int, block: memoryview) -> bool:
-        """Nobody else can be at the edge: it is where this block is missing."""
+        """Offer the block at the frontier; no other thread can be there while this block is missing."""
         assert self._identity is not None
         return background_digest.offer(index * self._identity.block_bytes, block)
 
@@ -89,7 +92,7 @@ class FileSink:
             self._background_digest.advance(position + len(data))
 
     def set_server_digest(self, digest: Digest) -> None:
-        """What a server says while the file arrives: followed anew, from the beginning."""
+        """Hash the file again from its start, because a server reported this digest during the download."""
         with self._lock:
             self._stop_digest()
             self.server_digest = digest
@@ -97,11 +100,11 @@ class FileSink:
             self._advance_frontier()
 
     def finish_digests(self) -> Digests | None:
-        """Of the whole, when all is written."""
+        """Return the digests of the complete file, once all blocks are written; None if none are computed."""
         return self._background_digest.finish(self._request.check_cancelled) if self._background_digest else None
 
     def close(self) -> None:
-        """The part stays open: it is ours until the fetch is over."""
+        """Stop hashing; the partial file stays open and locked until the download ends."""
         self._stop_digest()
 
     def _start_tracking(self, identity: ObjectIdentity) -> None:
@@ -112,9 +115,9 @@ class FileSink:
 
     def _start_digest(self, expected: Digest | None) -> None:
         assert self._identity is not None
-        small = self._identity.size <= _MAX_ALWAYS_HASHED_BYTES
-        if expected is not None or small:
-            self._background_digest = BackgroundDigest(Digests(expected, sha256=small), self._part_file.readinto)
+        is_small = self._identity.size <= _MAX_ALWAYS_HASHED_BYTES
+        if expected is not None or is_small:
+            self._background_digest = BackgroundDigest(Digests(expected, sha256=is_small), self._part_file.readinto)
 
     def _stop_digest(self) -> None:
         if self._background_digest is not None:

@@ -1,13 +1,12 @@
-"""A file that has not fully arrived, on disk: blocks are written where they belong, and then into the ledger.
+"""A partial file on disk: each block is written at its position, and then recorded in the resume log.
 
-A new process finds both files (see `ledger`) and goes on. Nothing but `finish` gives the file its name. The part is
-locked while it is open: two processes that fetch to one place would write each other's blocks.
+A new process finds both files (see `resume_log`) and resumes the download. Only `finish` renames the file to its
+target. The partial file is locked while it is open, so that two processes do not download to the same target.
 """
 
 from __future__ import annotations
 
 import contextlib
-import errno
 import fcntl
 import os
 from collections.abc import Iterator
@@ -15,8 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from packtrain.errors import FailedError
-from packtrain.fileutil import is_same_file, open_locked, unlock_and_close
-from packtrain.transfer.engine.buffer_pool import allocate_page_aligned
+from packtrain.fileutil import DISK_FULL_ERRNOS, free_bytes, is_same_file, open_locked, unlock_and_close
+from packtrain.transfer.buffer_pool import allocate_page_aligned
 from packtrain.transfer.engine.preallocate import preallocate
 from packtrain.transfer.engine.resume_log import (
     HIGH_LATENCY_BLOCK_BYTES,
@@ -32,15 +31,17 @@ from packtrain.transfer.engine.resume_log import (
 if TYPE_CHECKING:
     from packtrain.transfer.block_checksums import BlockChecksums
 
-# For larger writes the kernel takes larger pages. In a virtual machine those are the ones that were given back to the
-# host, and getting them again costs several times the write itself.
+# For larger writes the kernel uses larger pages. In a virtual machine those may have been returned to the host, and
+# obtaining them again costs several times as much as the write.
 _MAX_WRITE_BYTES = 1 << 17
 _O_NOATIME = getattr(os, "O_NOATIME", 0)
-_DISK_FULL_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 class PartFile:
-    """Owns the two files of a target until it is closed. `put` and `append` may be called by several threads."""
+    """Owns the partial file and the resume log of a target until it is closed.
+
+    Several threads may call `write_block`, `write_at` and `record_block`.
+    """
 
     def __init__(self, target: Path) -> None:
         self.target = target
@@ -50,34 +51,44 @@ class PartFile:
         self._fd = self._resume_log_fd = -1
 
     def resume(self, block_bytes: int, checksums: BlockChecksums | None) -> set[int]:
-        """Open what an earlier process left, and say which blocks of it are right; none if nothing is of use."""
+        """Open the files of an earlier process and return the blocks that are valid.
+
+        Args:
+            block_bytes: The block size of this download. A resume log with another size is discarded, except for the
+                small blocks of distant servers.
+            checksums: Verifies the blocks completely.
+        """
         with self._map_os_errors(0):
             if not self._open_locked(create=False):
                 return set()
         try:
             data = self._resume_log_path.read_bytes()
             end = data.index(b"\n") + 1
-            known = ObjectIdentity.from_line(data[:end])
-            done = dict(parse_records(data[end:]))
-            fits = known.block_bytes == block_bytes or (
-                known.block_bytes == HIGH_LATENCY_BLOCK_BYTES and checksums is None
+            identity = ObjectIdentity.from_line(data[:end])
+            recorded = dict(parse_records(data[end:]))
+            has_usable_blocks = identity.block_bytes == block_bytes or (
+                identity.block_bytes == HIGH_LATENCY_BLOCK_BYTES and checksums is None
             )
-            if not fits or os.fstat(self._fd).st_size != known.size:
-                raise ValueError("another object")
-            right = _find_valid_blocks(self._fd, known, done, checksums)
+            if not has_usable_blocks or os.fstat(self._fd).st_size != identity.size:
+                raise ValueError("a different object")
+            valid = _find_valid_blocks(self._fd, identity, recorded, checksums)
             if checksums is None and not is_from_this_boot(data[:end]):
-                right = {index for index in right if not _block_may_have_gap(self._fd, known, index)}
+                valid = {index for index in valid if not _block_may_have_gap(self._fd, identity, index)}
         except (OSError, ValueError, KeyError, TypeError):
             self.discard()
             return set()
-        self._create_resume_log(known)
+        self._create_resume_log(identity)
         self._append_to_resume_log(
-            known.to_line() + b"".join(format_record(index, done[index]) for index in sorted(right))
+            identity.to_line() + b"".join(format_record(index, recorded[index]) for index in sorted(valid))
         )
-        return right
+        return valid
 
     def begin(self, identity: ObjectIdentity) -> None:
-        """An empty part for this object."""
+        """Create an empty partial file for an object.
+
+        Raises:
+            FailedError: The disk is too small ("disk_full").
+        """
         self.discard()
         if identity.size > free_bytes(self.target.parent):
             raise self._disk_full_error(identity.size)
@@ -92,11 +103,11 @@ class PartFile:
         try:
             preallocate(self._fd, size)
         except OSError:
-            self.discard()  # what it has of a disk that is too small is for others
+            self.discard()  # release the space that was allocated
             raise
 
     def begin_unsized(self) -> None:
-        """An empty part for an object whose size shows in the end: no ledger, it cannot be gone on with."""
+        """Create an empty partial file for an object of unknown size; it has no resume log and cannot be resumed."""
         self.discard()
         with self._map_os_errors(0):
             self._create_empty()
@@ -104,21 +115,21 @@ class PartFile:
     def _create_empty(self) -> None:
         self.target.parent.mkdir(parents=True, exist_ok=True)
         self._open_locked(create=True)
-        # Of a file that was cut to nothing, ext4 writes everything to the disk when it is closed.
+        # When a file that was truncated to 0 is closed, ext4 writes all of it to disk.
         if os.fstat(self._fd).st_size:
             os.ftruncate(self._fd, 0)
 
     def _open_locked(self, create: bool) -> bool:
-        """The part is ours from now on, until it is closed; False if there is none."""
+        """Open and lock the partial file unless that is done already; return False if it does not exist."""
         if self._fd < 0:
             try:
-                file = open_locked(self.path, create)
+                fd = open_locked(self.path, create)
             except BlockingIOError:
-                raise self._busy_error("is being fetched by another process") from None
-            if file is None:
+                raise self._busy_error("is being downloaded by another process") from None
+            if fd is None:
                 return False
-            self._fd = file
-            with contextlib.suppress(OSError):  # else each sample that is read costs a note in the disk's journal
+            self._fd = fd
+            with contextlib.suppress(OSError):  # reading samples should not write access times to the disk
                 fcntl.fcntl(self._fd, fcntl.F_SETFL, _O_NOATIME)
         return True
 
@@ -131,7 +142,7 @@ class PartFile:
         os.write(self._resume_log_fd, lines)
 
     def write_block(self, index: int, block: memoryview) -> memoryview:
-        """Write a block; the buffer is the caller's again."""
+        """Write a block and record it; return its buffer, which the caller may use again."""
         assert self.identity is not None
         try:
             self._write_all(index * self.identity.block_bytes, block)
@@ -141,6 +152,7 @@ class PartFile:
         return block
 
     def write_at(self, position: int, data: memoryview) -> None:
+        """Write bytes without recording them."""
         try:
             self._write_all(position, data)
         except OSError as error:
@@ -152,35 +164,39 @@ class PartFile:
             position, data = position + count, data[count:]
 
     def record_block(self, index: int) -> None:
-        """All of a block was written by `append`, piece by piece: there is no seal of it."""
+        """Record a block that was written in pieces by `write_at`; it has no checksum."""
         try:
             self._append_to_resume_log(format_record(index, NO_CHECKSUM))
         except OSError as error:
             raise self._write_error(error, 0) from error
 
     def readinto(self, view: memoryview, position: int) -> int:
+        """Read from a position into a buffer, and return the number of bytes."""
         return os.preadv(self._fd, [view], position)
 
     def finish(self) -> None:
+        """Rename the partial file to its target and remove the resume log."""
         if not is_same_file(self._fd, self.path):
-            raise self._busy_error("was fetched by another process at the same time")
+            raise self._busy_error("was downloaded by another process at the same time")
         self.path.replace(self.target)
         self._clean_up()
 
     def discard(self) -> None:
+        """Remove both files."""
         with self._map_os_errors(0):
             if self._open_locked(create=False):
                 self.path.unlink()
         self._clean_up()
 
     def _clean_up(self) -> None:
-        """The ledger goes only while the part is ours: else it is that of another process."""
+        """Close both files, and remove the resume log if we hold the lock; otherwise another process owns it."""
         if self._fd >= 0:
             self._resume_log_path.unlink(missing_ok=True)
         self.close()
         self.identity = None
 
     def close(self) -> None:
+        """Close both files and release the lock."""
         if self._resume_log_fd >= 0:
             os.close(self._resume_log_fd)
         if self._fd >= 0:
@@ -195,26 +211,31 @@ class PartFile:
             raise self._write_error(error, needed_bytes) from error
 
     def _busy_error(self, reason: str) -> FailedError:
-        words = f"{self.target} {reason}: wait until that is done, or choose another place for it"
-        return FailedError("target_busy", words)
+        return FailedError("target_busy", f"{self.target} {reason}; wait until it finishes, or choose another path")
 
     def _write_error(self, error: OSError, needed_bytes: int) -> FailedError:
-        if error.errno in _DISK_FULL_ERRNOS:
+        if error.errno in DISK_FULL_ERRNOS:
             return self._disk_full_error(needed_bytes)
         return FailedError("disk_full", f"{self.path} cannot be written: {error.strerror}")
 
     def _disk_full_error(self, needed_bytes: int) -> FailedError:
-        free = free_bytes(self.target.parent)
-        words = f"{self.target.name} needs {needed_bytes} more bytes in {self.target.parent}, where {free} are free"
-        return FailedError("disk_full", words)
+        folder = self.target.parent
+        return FailedError(
+            "disk_full",
+            f"{self.target.name} needs {needed_bytes} more bytes in {folder}, where {free_bytes(folder)} are free",
+        )
 
 
 def _find_valid_blocks(
-    fd: int, identity: ObjectIdentity, done: dict[int, int], checksums: BlockChecksums | None
+    fd: int, identity: ObjectIdentity, recorded: dict[int, int], checksums: BlockChecksums | None
 ) -> set[int]:
-    """Those whose seal, or sha256 where there is one, still holds; without either, those that were written."""
+    """Return the recorded blocks that match their checksum and sha256, as far as those are known."""
     buffer = allocate_page_aligned(identity.block_bytes)
-    return {index for index, seal in done.items() if _is_valid_block(fd, buffer, identity, index, seal, checksums)}
+    return {
+        index
+        for index, checksum in recorded.items()
+        if _is_valid_block(fd, buffer, identity, index, checksum, checksums)
+    }
 
 
 def _is_valid_block(
@@ -235,10 +256,3 @@ def _is_valid_block(
 
 def _block_may_have_gap(fd: int, identity: ObjectIdentity, index: int) -> bool:
     return may_have_gap(memoryview(os.pread(fd, identity.block_length(index), index * identity.block_bytes)))
-
-
-def free_bytes(folder: Path) -> int:
-    """Free for this user on the disk of a folder that may not exist yet."""
-    existing = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
-    disk = os.statvfs(existing)
-    return disk.f_bavail * disk.f_frsize

@@ -1,8 +1,8 @@
-"""Room on a disk for all of a file, before its first byte comes.
+"""Allocate the disk space of a file before its first byte arrives.
 
-A disk that is too small is told at once, and the kernel need not look for room with every page that is written: a quick
-download takes a fifth less. Asked of the kernel itself, since `os.posix_fallocate` writes into every block of a file
-system that cannot do it (ext3, vfat), which takes as long as the download.
+A disk that is too small fails at once. Writing is also faster, because the kernel need not find space for every page: a
+fast download takes a fifth less time. The kernel is called directly, because `os.posix_fallocate` writes to every block
+on file systems without support (ext3, vfat), which takes as long as the download.
 """
 
 from __future__ import annotations
@@ -12,13 +12,17 @@ import errno
 import os
 import sys
 
-MIN_PREALLOCATED_BYTES = 64 << 20  # bytes: for less it is not worth the loading of `ctypes`
-# There is no such call, or not for this file system, or it is forbidden here: what is written takes its room by itself.
+MIN_PREALLOCATED_BYTES = 64 << 20  # smaller files do not justify importing ctypes
+# The call does not exist, is forbidden, or is not supported by the file system: then each write allocates its space.
 _UNSUPPORTED_ERRNOS = frozenset({errno.EOPNOTSUPP, errno.ENOSYS, errno.EPERM, errno.EINVAL, errno.ENODEV})
 
 
 def preallocate(fd: int, size: int) -> None:
-    """Raises OSError where the disk has not that much."""
+    """Allocate `size` bytes for a file on a local disk.
+
+    Raises:
+        OSError: The disk does not have enough space.
+    """
     if size < MIN_PREALLOCATED_BYTES or sys.maxsize < 1 << 32 or not _is_on_local_disk(fd):
         return
     error = errno.EINTR
@@ -29,13 +33,13 @@ def preallocate(fd: int, size: int) -> None:
 
 
 def _is_on_local_disk(fd: int) -> bool:
-    """Memory (tmpfs) would be filled with zeros; of file systems elsewhere nobody knows what it costs them."""
+    """Return False for tmpfs, which would fill memory with zeros, and for network file systems of unknown cost."""
     return os.major(os.fstat(fd).st_dev) != 0
 
 
 def _fallocate(fd: int, size: int) -> int:
-    """The error's number, 0 for none."""
-    with contextlib.suppress(ImportError, AttributeError):  # a Python or a C library without it
+    """Return the error number, 0 for success."""
+    with contextlib.suppress(ImportError, AttributeError):  # Python without ctypes, or a C library without fallocate
         import ctypes
 
         call = ctypes.CDLL(None, use_errno=True).fallocate

@@ -1,7 +1,7 @@
-"""The addresses of an item, and the places that they stand for: asked of the registry, and again when those fail.
+"""Resolve the addresses of a file to replicas, and resolve them again when all replicas fail.
 
-For most addresses there is one place, known at once. A federation's director has to be asked over the
-network, which happens in a thread of its own.
+Most addresses have one replica, which is known at once. For a federation the director is queried over the network, by a
+thread of its own.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from packtrain.errors import FailedError, TransferError
 from packtrain.plan import Location
 from packtrain.transfer import registry
 from packtrain.transfer.api import Replica, SecretResolver
-from packtrain.transfer.engine.source_stats import SourceSelector
+from packtrain.transfer.engine.source_selector import SourceSelector
 from packtrain.transfer.retry import PERMANENT_KINDS, combine_errors
 from packtrain.transfer.urls import redact_url, url_scheme
 
@@ -25,17 +25,27 @@ _MAX_BACKOFF_S = 15.0
 
 
 class ResolverHost(Protocol):
+    """The part of the coordinator that the resolver uses."""
+
     condition: threading.Condition
     sources: SourceSelector
 
-    def record_resolve_failure(self) -> None: ...
+    def record_resolve_failure(self) -> None:
+        """Check whether the download has failed, because an address could not be resolved."""
+        ...
 
-    def fail(self, error: BaseException) -> None: ...
+    def fail(self, error: BaseException) -> None:
+        """End the download with an error."""
+        ...
 
-    def retry_ends_at(self) -> float: ...
+    def retry_ends_at(self) -> float:
+        """Return when the retry timeout expires."""
+        ...
 
 
 class _Address:
+    """One address of the file and the state of its resolution."""
+
     def __init__(self, location: Location, rank: int) -> None:
         self.location, self.rank = location, rank
         self.is_resolving = self.is_resolved = self.is_refused = False
@@ -44,25 +54,27 @@ class _Address:
 
 
 class SourceResolver:
+    """Adds the replicas of all addresses to the sources of a download."""
+
     def __init__(self, locations: Sequence[Location], resolve_secret: SecretResolver, host: ResolverHost) -> None:
-        self._addresses = [_Address(ref, rank) for rank, ref in enumerate(locations)]
+        self._addresses = [_Address(location, rank) for rank, location in enumerate(locations)]
         self._resolve_secret, self._host = resolve_secret, host
 
     def poll(self, now: float) -> None:
-        """Ask for what is not known yet, and anew for what no longer works."""
-        for lead in self._addresses:
+        """Resolve addresses that are not resolved yet, or none of whose replicas is usable any more."""
+        for address in self._addresses:
             if (
-                lead.is_resolving
-                or lead.is_refused
-                or now < lead.next_resolve_at
-                or not self._needs_resolving(lead, now)
+                address.is_resolving
+                or address.is_refused
+                or now < address.next_resolve_at
+                or not self._needs_resolving(address, now)
             ):
                 continue
-            lead.is_resolving = True
-            if url_scheme(lead.location.url) in _FEDERATION_SCHEMES:
-                threading.Thread(target=self._resolve, args=(lead,), name="locate", daemon=True).start()
+            address.is_resolving = True
+            if url_scheme(address.location.url) in _FEDERATION_SCHEMES:
+                threading.Thread(target=self._resolve, args=(address,), name="resolve-replicas", daemon=True).start()
             else:
-                self._resolve(lead)
+                self._resolve(address)
 
     def _needs_resolving(self, address: _Address, now: float) -> bool:
         if not address.is_resolved:
@@ -72,26 +84,24 @@ class SourceResolver:
         return not any(s.is_usable(now) for s in self._host.sources.source_stats if s.rank == address.rank)
 
     def can_still_resolve(self, retry_ends_at: float) -> bool:
-        """Whether some address may still turn out to stand for a place."""
-        waiting = [lead for lead in self._addresses if not lead.is_resolved and not lead.is_refused]
-        return any(lead.is_resolving or lead.failed_at < retry_ends_at for lead in waiting)
+        """Return whether an unresolved address may still be resolved before the retry timeout expires."""
+        unresolved = [address for address in self._addresses if not address.is_resolved and not address.is_refused]
+        return any(address.is_resolving or address.failed_at < retry_ends_at for address in unresolved)
 
     def errors(self) -> list[TransferError]:
-        return [lead.last_error for lead in self._addresses if lead.last_error is not None and not lead.is_resolved]
+        """Return the last error of each unresolved address."""
+        return [a.last_error for a in self._addresses if a.last_error is not None and not a.is_resolved]
 
     def _resolve(self, address: _Address) -> None:
         try:
-            places = registry.find_replicas(address.location, self._resolve_secret)
-            if not places:
-                raise TransferError(
-                    "object_missing",
-                    f"no server has {redact_url(address.location.url)}",
-                    redact_url(address.location.url),
-                )
-            self._record_replicas(address, places)
+            replicas = registry.find_replicas(address.location, self._resolve_secret)
+            if not replicas:
+                url = redact_url(address.location.url)
+                raise TransferError("object_missing", f"no server has {url}", url)
+            self._record_replicas(address, replicas)
         except TransferError as error:
             self._record_failure(address, error)
-        except FailedError as error:  # of this address, not of the others
+        except FailedError as error:  # concerns this address only
             self._record_failure(address, TransferError(error.kind, error.detail, redact_url(address.location.url)))
         except BaseException as error:
             self._host.fail(error)
@@ -107,13 +117,13 @@ class SourceResolver:
         with self._host.condition:
             now = time.monotonic()
             address.is_resolving, address.last_error, address.failed_at = False, error, now
-            # Who has let us in before does so again once the token is renewed.
+            # A director that accepted our token before will accept the renewed one.
             address.is_refused = error.kind in PERMANENT_KINDS and not address.is_resolved
-            wait = max(address.backoff_s, error.retry_after_s or 0.0)
-            address.next_resolve_at = now + max(0.0, min(wait, self._host.retry_ends_at() - now))
+            wait_s = max(address.backoff_s, error.retry_after_s or 0.0)
+            address.next_resolve_at = now + max(0.0, min(wait_s, self._host.retry_ends_at() - now))
             address.backoff_s = min(2 * address.backoff_s, _MAX_BACKOFF_S)
-            hopeless = not self._host.sources.source_stats and not self.can_still_resolve(self._host.retry_ends_at())
-        if hopeless:
+            has_failed = not self._host.sources.source_stats and not self.can_still_resolve(self._host.retry_ends_at())
+        if has_failed:
             self._host.fail(combine_errors(self.errors()))
         else:
             self._host.record_resolve_failure()

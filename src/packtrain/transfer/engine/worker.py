@@ -1,39 +1,38 @@
-"""One connection's work: open, check whether it is our object, receive block after block, verify, hand over."""
+"""The work of one connection: open a replica, check that it has our object, receive, verify and store blocks."""
 
 from __future__ import annotations
 
 import time
 
 from packtrain.errors import FailedError, TransferError
-from packtrain.transfer.api import FULL_RANGE, ObjectInfo, ObjectStream, Replica
-from packtrain.transfer.api import ByteRange as Bytes
-from packtrain.transfer.digests import SNIFF_BYTES, detect_error_page, detect_wrong_format
-from packtrain.transfer.engine.block_sink import DirectWriter
-from packtrain.transfer.engine.buffer_pool import allocate_page_aligned
-from packtrain.transfer.engine.coordinator import FetchCoordinator, RangeRequest
+from packtrain.transfer.api import FULL_RANGE, ByteRange, ObjectInfo, ObjectStream, Replica
+from packtrain.transfer.buffer_pool import allocate_page_aligned
+from packtrain.transfer.cancellation import cancellation_scope
+from packtrain.transfer.content_checks import SNIFF_BYTES, detect_error_page, detect_wrong_format
+from packtrain.transfer.engine.coordinator import DirectWriter, FetchCoordinator
+from packtrain.transfer.engine.fetch_request import RangeRequest
 from packtrain.transfer.engine.resume_log import HIGH_LATENCY_BLOCK_BYTES
 from packtrain.transfer.engine.scheduler import BlockSpan
-from packtrain.transfer.http.connection import cancellation_scope, last_round_trip_s
 from packtrain.transfer.urls import redact_url
 
-_INITIAL_REQUEST_BYTES = 4 << 20  # asked for when it is not known how many there are
-_LOST_RACE_TIMEOUT_S = 0.5  # without a byte, when another place brought what was asked for
-_POLL_INTERVAL_S = 0.02  # while bytes come
+_INITIAL_REQUEST_BYTES = 4 << 20  # first request while the size of the object is unknown
+_LOST_RACE_TIMEOUT_S = 0.5  # without a byte, after another source sent the block
+_POLL_INTERVAL_S = 0.02  # while bytes arrive
 _PAUSE_AFTER_S = 0.2
-_CHUNK_BYTES = 1 << 18  # fits into the cache of a processor
-SMALL_OBJECT_BYTES = 2 << 20  # asked for whole: what is said of the whole comes with it
+_CHUNK_BYTES = 1 << 18  # fits into the CPU cache
+SMALL_OBJECT_BYTES = 2 << 20  # requested completely, because the response then includes a digest
 
 
 class _RequestObsoleteError(Exception):
-    """Nobody waits for these bytes any more."""
+    """The bytes of the request are not needed any more."""
 
 
 class _DifferentObjectError(Exception):
-    """A source whose size or ETag differs from those of the object begun."""
+    """The size or the ETag of a source differs from the object that is being downloaded."""
 
 
 class _WriteGuard:
-    """Within, the file is ours; what goes wrong with it no other source can mend."""
+    """A context in which the worker may write; an error in it ends the download, since no other source can fix it."""
 
     def __init__(self, coordinator: FetchCoordinator) -> None:
         self._coordinator = coordinator
@@ -49,28 +48,31 @@ class _WriteGuard:
 
 
 class DownloadWorker:
+    """One connection at a time; runs in a thread of its own."""
+
     def __init__(self, coordinator: FetchCoordinator) -> None:
         self._coordinator = coordinator
         self._block_bytes = coordinator.request.block_bytes
         self._buffer = allocate_page_aligned(self._block_bytes)
-        self._has_first_byte = False  # whether the first byte of this answer is here
-        self._last_byte_at = 0.0  # when the last one came
+        self._has_first_byte = False  # of the current response
+        self._last_byte_at = 0.0
         self._last_poll_at = 0.0
         self._write_guard = _WriteGuard(coordinator)
-        self._direct_writer: DirectWriter | None = None  # what is here of the block stands in the file already
+        self._direct_writer: DirectWriter | None = None  # set if the received part of the block is in the file already
 
     def run(self) -> None:
+        """Process range requests until the coordinator has no more."""
         try:
             while True:
-                attempt = self._coordinator.next_range_request()
-                if attempt is None:
+                range_request = self._coordinator.next_range_request()
+                if range_request is None:
                     return
-                self._fetch_span(attempt)
+                self._fetch_span(range_request)
         except BaseException as error:
             self._coordinator.fail(error)
 
     def _fetch_span(self, range_request: RangeRequest | None) -> None:
-        """A span to its end, from one place after the other."""
+        """Receive a span completely, from one source after the other if necessary."""
         span = None
         while range_request is not None:
             self._run_request(range_request)
@@ -94,93 +96,86 @@ class DownloadWorker:
     def _receive(self, range_request: RangeRequest) -> None:
         self._has_first_byte, self._last_byte_at = False, time.monotonic()
         with cancellation_scope(lambda: self._check_progress(range_request), handles_read_timeout=True):
-            asked = self._requested_range(range_request)
-            stream = _open_replica(range_request.source_stats.replica, asked)
-            self._coordinator.round_trip_s = last_round_trip_s()
+            byte_range = self._requested_range(range_request)
+            stream = _open_replica(range_request.source_stats.replica, byte_range)
+            self._coordinator.round_trip_s = stream.info.round_trip_s
             try:
                 if range_request.span is None:
-                    self._handle_first_response(range_request, stream, asked)
+                    self._handle_first_response(range_request, stream, byte_range)
                 else:
-                    self._handle_later_response(range_request, stream, asked)
+                    self._handle_later_response(range_request, stream, byte_range)
             finally:
                 stream.close()
 
-    def _requested_range(self, range_request: RangeRequest) -> Bytes:
-        span, known, planned = (
-            range_request.span,
-            self._coordinator.identity,
-            self._coordinator.request.remote_file.size,
-        )
-        if span is None or known is None:
-            small = planned is not None and planned <= SMALL_OBJECT_BYTES
-            return (
-                FULL_RANGE
-                if small or range_request.source_stats.needs_full_request
-                else Bytes(0, _INITIAL_REQUEST_BYTES)
-            )
+    def _requested_range(self, range_request: RangeRequest) -> ByteRange:
+        span, identity = range_request.span, self._coordinator.identity
+        if span is None or identity is None:
+            planned_size = self._coordinator.request.remote_file.size
+            is_small = planned_size is not None and planned_size <= SMALL_OBJECT_BYTES
+            needs_full_request = is_small or range_request.source_stats.needs_full_request
+            return FULL_RANGE if needs_full_request else ByteRange(0, _INITIAL_REQUEST_BYTES)
         stop = min(span.stop_block, span.next_block + self._max_request_blocks(range_request))
-        return Bytes(
-            span.next_block * known.block_bytes + span.received_bytes, min(known.size, stop * known.block_bytes)
+        return ByteRange(
+            span.next_block * identity.block_bytes + span.received_bytes,
+            min(identity.size, stop * identity.block_bytes),
         )
 
     def _max_request_blocks(self, range_request: RangeRequest) -> int:
-        """Blocks that may be asked for at once."""
-        reach, span, known = (
-            range_request.source_stats.response_limit.max_bytes,
-            range_request.span,
-            self._coordinator.identity,
-        )
-        assert span is not None and known is not None
-        return span.stop_block - span.next_block if reach is None else max(1, reach // known.block_bytes)
+        """Return the number of blocks that one request may cover."""
+        span, identity = range_request.span, self._coordinator.identity
+        assert span is not None and identity is not None
+        max_bytes = range_request.source_stats.response_limit.max_bytes
+        return span.stop_block - span.next_block if max_bytes is None else max(1, max_bytes // identity.block_bytes)
 
-    # The first answer
+    # The first response
 
-    def _handle_first_response(self, range_request: RangeRequest, stream: ObjectStream, byte_range: Bytes) -> None:
-        """Nothing is begun before the first bytes look like the data."""
-        head = self._read_head(range_request, stream)
-        self._check_content(range_request, stream.info, bytes(self._buffer[: min(head, SNIFF_BYTES)]))
+    def _handle_first_response(self, range_request: RangeRequest, stream: ObjectStream, byte_range: ByteRange) -> None:
+        """Start the download, once the first bytes look like the file."""
+        head_bytes = self._read_head(range_request, stream)
+        self._check_content(range_request, stream.info, bytes(self._buffer[: min(head_bytes, SNIFF_BYTES)]))
         if not self._coordinator.begin(range_request, stream.info, byte_range.stop):
             raise _RequestObsoleteError
         if stream.info.size is None:
-            self._receive_unsized(range_request, stream, head)
+            self._receive_unsized(range_request, stream, head_bytes)
         elif range_request.span is not None:
-            range_request.span.received_bytes = range_request.received_bytes = head
+            range_request.span.received_bytes = range_request.received_bytes = head_bytes
             self._receive_blocks(
                 range_request, stream, range_request.span.stop_block if stream.info.accepts_ranges else None
             )
 
     def _read_head(self, range_request: RangeRequest, stream: ObjectStream) -> int:
-        count = 0
-        while count < SNIFF_BYTES:
-            more = stream.readinto(self._buffer[count:HIGH_LATENCY_BLOCK_BYTES])  # no more than is a block in any case
-            if not more:
+        """Read the first bytes, at most the smallest possible block, and return their number."""
+        n_bytes = 0
+        while n_bytes < SNIFF_BYTES:
+            n_read = stream.readinto(self._buffer[n_bytes:HIGH_LATENCY_BLOCK_BYTES])
+            if not n_read:
                 break
             self._record_activity(range_request)
-            count += more
-        return count
+            n_bytes += n_read
+        return n_bytes
 
     def _check_content(self, range_request: RangeRequest, info: ObjectInfo, head: bytes) -> None:
-        wish = self._coordinator.request
-        wrong = detect_error_page(wish.remote_file.name, head, info.content_type)
-        wrong = wrong or detect_wrong_format(wish.remote_file.name, head, wish.has_trusted_digest)
-        if wrong:
+        request = self._coordinator.request
+        problem = detect_error_page(request.remote_file.name, head, info.content_type)
+        problem = problem or detect_wrong_format(request.remote_file.name, head, request.has_trusted_digest)
+        if problem:
             url = redact_url(range_request.source_stats.replica.location.url)
-            raise TransferError("unexpected_content", f"{url}: {wrong}", url)
+            raise TransferError("unexpected_content", f"{url}: {problem}", url)
         if info.size is not None:
             self._check_size(range_request, info.size)
 
     def _check_size(self, range_request: RangeRequest, size: int) -> None:
-        wish, url = self._coordinator.request, redact_url(range_request.source_stats.replica.location.url)
-        if wish.remote_file.size is not None and size != wish.remote_file.size:
-            kind = "truncated" if size < wish.remote_file.size else "unexpected_content"
-            words = f"{url} has {size} bytes, but had {wish.remote_file.size} when the run was planned"
-            raise TransferError(kind, words, url)
-        if wish.checksums is not None and size != wish.checksums.size:
-            words = f"{url} has {size} bytes, but its checksums are of {wish.checksums.size}"
-            raise TransferError("unexpected_content", words, url)
+        request, url = self._coordinator.request, redact_url(range_request.source_stats.replica.location.url)
+        planned_size, checksums = request.remote_file.size, request.checksums
+        if planned_size is not None and size != planned_size:
+            kind = "truncated" if size < planned_size else "unexpected_content"
+            raise TransferError(kind, f"{url} has {size} bytes, but had {planned_size} when the run was planned", url)
+        if checksums is not None and size != checksums.size:
+            detail = f"{url} has {size} bytes, but its checksums file describes {checksums.size}"
+            raise TransferError("unexpected_content", detail, url)
 
     def _receive_unsized(self, range_request: RangeRequest, stream: ObjectStream, n_bytes: int) -> None:
-        """A body whose length nobody says: from its first byte to its last, or not at all."""
+        """Receive a body of unknown length from its first byte to its last; it cannot be resumed."""
         position = 0
         try:
             while n_bytes:
@@ -201,13 +196,20 @@ class DownloadWorker:
     def _read_and_verify_block(
         self, range_request: RangeRequest, stream: ObjectStream, position: int, n_bytes: int
     ) -> int:
-        """Where there are checksums, the block that begins with so many bytes: all of it, and right."""
-        checksums, more = self._coordinator.request.checksums, n_bytes
+        """Complete and verify a block if there are checksums, and return its length.
+
+        Args:
+            range_request: The request.
+            stream: Its response.
+            position: The start of the block in the object.
+            n_bytes: Bytes of the block that are in the buffer already.
+        """
+        checksums, n_read = self._coordinator.request.checksums, n_bytes
         if checksums is None:
             return n_bytes
-        while more and n_bytes < self._block_bytes:
-            more = stream.readinto(self._buffer[n_bytes:])
-            n_bytes += more
+        while n_read and n_bytes < self._block_bytes:
+            n_read = stream.readinto(self._buffer[n_bytes:])
+            n_bytes += n_read
             self._record_activity(range_request)
             self._check_progress(range_request)
         if n_bytes < self._block_bytes or position + n_bytes > checksums.size:
@@ -215,51 +217,49 @@ class DownloadWorker:
         self._verify_block(range_request, position // self._block_bytes, self._buffer[:n_bytes])
         return n_bytes
 
-    # Further answers
+    # Later responses
 
-    def _handle_later_response(self, range_request: RangeRequest, stream: ObjectStream, byte_range: Bytes) -> None:
-        engine = self._coordinator
-        assert engine.identity is not None
-        if not engine.identity.matches(stream.info, engine.request.has_trusted_digest):
-            raise (
-                self._different_object_error(range_request)
-                if engine.has_served_object(range_request)
-                else _DifferentObjectError()
-            )
-        behind = byte_range.start - stream.start
-        self._skip_bytes(range_request, stream, behind)
+    def _handle_later_response(self, range_request: RangeRequest, stream: ObjectStream, byte_range: ByteRange) -> None:
+        coordinator = self._coordinator
+        assert coordinator.identity is not None
+        if not coordinator.identity.matches(stream.info, coordinator.request.has_trusted_digest):
+            if coordinator.has_served_object(range_request):
+                raise self._different_object_error(range_request)
+            raise _DifferentObjectError
+        n_excess = byte_range.start - stream.start
+        self._skip_bytes(range_request, stream, n_excess)
         assert byte_range.stop is not None
-        stop = -(-byte_range.stop // engine.identity.block_bytes)
-        self._receive_blocks(range_request, stream, stop if behind == 0 and stream.info.accepts_ranges else None)
+        stop = -(-byte_range.stop // coordinator.identity.block_bytes)
+        self._receive_blocks(range_request, stream, stop if n_excess == 0 and stream.info.accepts_ranges else None)
 
     def _skip_bytes(self, range_request: RangeRequest, stream: ObjectStream, n_bytes: int) -> None:
-        """A server without ranges sends what we have; it goes where what comes next will overwrite it."""
+        """Read bytes that we have already, from a server that ignores ranges; the next bytes overwrite them."""
         span = range_request.span
         assert span is not None
-        room = self._buffer[span.received_bytes :]
+        scratch = self._buffer[span.received_bytes :]
         while n_bytes:
             range_request.source_stats.max_connections = 1
-            more = stream.readinto(room[:n_bytes])
-            if not more:
+            n_read = stream.readinto(scratch[:n_bytes])
+            if not n_read:
                 raise self._truncated_error(range_request)
             self._record_activity(range_request)
-            n_bytes -= more
+            n_bytes -= n_read
             self._check_progress(range_request)
 
     def _receive_blocks(self, range_request: RangeRequest, stream: ObjectStream, stop_block: int | None) -> None:
-        """Up to the block that the answer ends before; None: it goes on to the end of the object."""
-        span, engine = range_request.span, self._coordinator
-        assert span is not None and engine.identity is not None and engine.scheduler is not None
+        """Receive blocks up to `stop_block` (exclusive); None: the response continues to the end of the object."""
+        span, coordinator = range_request.span, self._coordinator
+        assert span is not None and coordinator.identity is not None and coordinator.scheduler is not None
         while self._has_next_block(range_request, stop_block):
-            length = engine.identity.block_length(span.next_block)
-            mover = self._choose_direct_writer(span)
-            if mover is None:
+            length = coordinator.identity.block_length(span.next_block)
+            direct_writer = self._choose_direct_writer(span)
+            if direct_writer is None:
                 self._read_block(range_request, stream, length)
                 self._verify_block(range_request, span.next_block, self._buffer[:length])
                 self._store_block(range_request, length)
             else:
-                self._write_directly(range_request, stream, mover, length)
-            if engine.should_exit():
+                self._write_directly(range_request, stream, direct_writer, length)
+            if coordinator.should_exit():
                 raise _RequestObsoleteError
 
     def _has_next_block(self, range_request: RangeRequest, stop_block: int | None) -> bool:
@@ -270,7 +270,7 @@ class DownloadWorker:
         return span.next_block < span.stop_block or self._extend_span(range_request)
 
     def _read_block(self, range_request: RangeRequest, stream: ObjectStream, length: int) -> None:
-        """What is missing of a block, into memory."""
+        """Receive the rest of a block into memory."""
         span = range_request.span
         assert span is not None
         while span.received_bytes < length:
@@ -287,38 +287,43 @@ class DownloadWorker:
         if span.received_bytes < length and self._last_byte_at - self._last_poll_at > _POLL_INTERVAL_S:
             self._check_progress(range_request)
 
-    # Straight into the file
+    # Direct writes to the file
 
     def _choose_direct_writer(self, span: BlockSpan) -> DirectWriter | None:
-        """For the block at hand, where its pieces may go straight into the file. The first one is looked at."""
-        mover, begun = self._coordinator.block_sink.direct_writer, self._direct_writer if span.received_bytes else None
-        fit = span.next_block > 0 and not span.is_hedge
-        self._direct_writer = mover if fit and (begun or not span.received_bytes) else None
-        if begun is not None and self._direct_writer is None:
-            begun.read_back(span.next_block, self._buffer[: span.received_bytes])
+        """Return the writer for the chunks of the current block, or None if the block is received into memory.
+
+        The first block is always received into memory, because its content is checked. If the sink stopped accepting
+        chunks, the part of the block that is in the file is read back.
+        """
+        available, previous = self._coordinator.block_sink.direct_writer, self._direct_writer
+        started_with = previous if span.received_bytes else None
+        is_eligible = span.next_block > 0 and not span.is_hedge
+        self._direct_writer = available if is_eligible and (started_with or not span.received_bytes) else None
+        if started_with is not None and self._direct_writer is None:
+            started_with.read_back(span.next_block, self._buffer[: span.received_bytes])
         return self._direct_writer
 
     def _write_directly(
         self, range_request: RangeRequest, stream: ObjectStream, direct_writer: DirectWriter, length: int
     ) -> None:
-        """Piece by piece: what was read is still in the processor's cache when it is written."""
+        """Write a block in chunks, which are still in the CPU cache after they were read."""
         span = range_request.span
         assert span is not None
         while span.received_bytes < length:
-            room = min(length - span.received_bytes, _CHUNK_BYTES - span.received_bytes % _CHUNK_BYTES)
-            more = stream.readinto(self._buffer[:room])
+            max_bytes = min(length - span.received_bytes, _CHUNK_BYTES - span.received_bytes % _CHUNK_BYTES)
+            n_read = stream.readinto(self._buffer[:max_bytes])
             with self._write_guard:
-                direct_writer.write_chunk(span.next_block, span.received_bytes, self._buffer[:more])
-                if span.received_bytes + more == length:
+                direct_writer.write_chunk(span.next_block, span.received_bytes, self._buffer[:n_read])
+                if span.received_bytes + n_read == length:
                     direct_writer.finish_block(span.next_block)
-            self._record_received(range_request, more, length)
+            self._record_received(range_request, n_read, length)
         self._coordinator.record_direct_write(range_request, length)
 
     def _extend_span(self, range_request: RangeRequest) -> bool:
-        span, schedule = range_request.span, self._coordinator.scheduler
-        assert span is not None and schedule is not None
+        span, scheduler = range_request.span, self._coordinator.scheduler
+        assert span is not None and scheduler is not None
         with self._coordinator.condition:
-            return schedule.extend(span)
+            return scheduler.extend(span)
 
     def _put_block(self, length: int, index: int) -> None:
         self._buffer = _full_size_buffer(
@@ -326,20 +331,20 @@ class DownloadWorker:
         )
 
     def _store_block(self, range_request: RangeRequest, length: int) -> None:
-        """The block at hand is here: if it is the first copy, it is to be stored."""
+        """Store the current block if it is the first copy."""
         assert range_request.span is not None
-        engine, index = self._coordinator, range_request.span.next_block
-        if engine.accept_block(range_request, length):
+        coordinator, index = self._coordinator, range_request.span.next_block
+        if coordinator.accept_block(range_request, length):
             try:
                 self._put_block(length, index)
             except BaseException as error:
-                engine.fail(error)
+                coordinator.fail(error)
                 raise
             finally:
-                engine.record_stored(range_request, length)
+                coordinator.record_stored(range_request, length)
 
     def _verify_block(self, range_request: RangeRequest, index: int, block: memoryview) -> None:
-        """Before it is written."""
+        """Check the content of the first block, and the sha256 of every block that has one."""
         if index == 0:
             self._check_content(range_request, ObjectInfo(), bytes(block[:SNIFF_BYTES]))
         checksums = self._coordinator.request.checksums
@@ -352,67 +357,68 @@ class DownloadWorker:
             if range_request.span is not None:
                 range_request.span.received_bytes = 0
             url = redact_url(range_request.source_stats.replica.location.url)
-            raise TransferError("digest_mismatch", f"{url}: block {index} is not the one of the checksums", url)
+            raise TransferError("digest_mismatch", f"{url}: block {index} does not match its checksum", url)
 
     def _record_activity(self, range_request: RangeRequest) -> None:
-        now, standing = time.monotonic(), range_request.source_stats
-        if self._has_first_byte and now - self._last_byte_at > standing.max_gap_s:
-            standing.max_gap_s = now - self._last_byte_at
+        now, source = time.monotonic(), range_request.source_stats
+        if self._has_first_byte and now - self._last_byte_at > source.max_gap_s:
+            source.max_gap_s = now - self._last_byte_at
         self._has_first_byte, self._last_byte_at = True, now
 
     def _check_progress(self, range_request: RangeRequest) -> None:
-        """Asked while we wait: is it worth it?"""
-        engine, span, standing, now = (
-            self._coordinator,
-            range_request.span,
-            range_request.source_stats,
-            time.monotonic(),
-        )
+        """Raise if the request is obsolete, stalled or too slow. Called while waiting for bytes."""
+        coordinator, source, now = self._coordinator, range_request.source_stats, time.monotonic()
+        silent_s = now - self._last_byte_at
         self._last_poll_at = now
-        if engine.should_exit():
+        if coordinator.should_exit():
             raise _RequestObsoleteError
-        if span is not None:
-            span.last_byte_at = self._last_byte_at
-            assert engine.scheduler is not None
-            if (
-                engine.scheduler.is_obsolete(span)
-                and not self._has_first_byte
-                and now - self._last_byte_at > _LOST_RACE_TIMEOUT_S
-            ):
-                engine.record_stall(range_request)
-                raise self._slow_error(range_request, now - self._last_byte_at, is_slow=True)
-            if engine.scheduler.is_obsolete(span):
-                raise _RequestObsoleteError
-        elif engine.scheduler is not None:
-            raise _RequestObsoleteError  # another place answered before this one
-        if range_request.received_bytes and now - self._last_byte_at > _PAUSE_AFTER_S:
-            engine.record_pause(range_request)
-        limit = (
-            standing.stall_timeout_s(range_request.timeout_factor, range_request.received_bytes)
+        self._check_obsolete(range_request, silent_s)
+        if range_request.received_bytes and silent_s > _PAUSE_AFTER_S:
+            coordinator.record_pause(range_request)
+        timeout_s = (
+            source.stall_timeout_s(range_request.timeout_factor, range_request.received_bytes)
             if self._has_first_byte
-            else standing.first_byte_timeout_s(range_request.timeout_factor)
+            else source.first_byte_timeout_s(range_request.timeout_factor)
         )
-        slow = engine.is_slow(range_request, now)
-        if now - self._last_byte_at > limit or slow:
-            engine.record_stall(range_request)
-            raise self._slow_error(range_request, now - self._last_byte_at, slow)
+        is_slow = coordinator.is_slow(range_request, now)
+        if silent_s > timeout_s or is_slow:
+            coordinator.record_stall(range_request)
+            raise self._slow_error(range_request, silent_s, is_slow)
+
+    def _check_obsolete(self, range_request: RangeRequest, silent_s: float) -> None:
+        """Raise if another source sent the block; a source that sent nothing at all counts as slow."""
+        scheduler, span = self._coordinator.scheduler, range_request.span
+        if span is None:
+            if scheduler is not None:
+                raise _RequestObsoleteError  # another source responded first
+            return
+        span.last_byte_at = self._last_byte_at
+        assert scheduler is not None
+        if not scheduler.is_obsolete(span):
+            return
+        if not self._has_first_byte and silent_s > _LOST_RACE_TIMEOUT_S:
+            self._coordinator.record_stall(range_request)
+            raise self._slow_error(range_request, silent_s, is_slow=True)
+        raise _RequestObsoleteError
 
     def _slow_error(self, range_request: RangeRequest, silent_s: float, is_slow: bool) -> TransferError:
         url = redact_url(range_request.source_stats.replica.location.url)
-        words = "is far slower than the other connections" if is_slow else f"sent nothing for {silent_s:.0f} s"
-        return TransferError("service_unavailable", f"{url}: the server {words}", url)
+        problem = "is much slower than the other connections" if is_slow else f"sent nothing for {silent_s:.0f} s"
+        return TransferError("service_unavailable", f"{url}: the server {problem}", url)
 
     def _different_object_error(self, range_request: RangeRequest) -> TransferError:
         url = redact_url(range_request.source_stats.replica.location.url)
-        return TransferError("unexpected_content", f"{url}: the answer is of another object than those before", url)
+        return TransferError(
+            "unexpected_content", f"{url}: the response is for a different object than earlier responses", url
+        )
 
     def _truncated_error(self, range_request: RangeRequest) -> TransferError:
         url = redact_url(range_request.source_stats.replica.location.url)
-        return TransferError("truncated", f"{url}: the body ended before its promised end", url)
+        return TransferError("truncated", f"{url}: the body ended before its announced length", url)
 
 
-def _open_replica(replica: Replica, byte_range: Bytes) -> ObjectStream:
-    """What goes wrong here, a secret that cannot be read for example, concerns this place only."""
+def _open_replica(replica: Replica, byte_range: ByteRange) -> ObjectStream:
+    """Open a replica; convert other failures, such as a missing secret, to errors of this source."""
     try:
         return replica.source.open(replica.location, byte_range)
     except TransferError:
@@ -422,5 +428,5 @@ def _open_replica(replica: Replica, byte_range: Bytes) -> ObjectStream:
 
 
 def _full_size_buffer(returned: memoryview, own: memoryview) -> memoryview:
-    """The shelf gives our own buffer back, perhaps cut to the last block's length, or another one."""
+    """Return the buffer for the next block: a new one, or our own, which the sink may return cut to the last block."""
     return own if len(returned) < len(own) else returned

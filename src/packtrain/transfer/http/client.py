@@ -14,13 +14,15 @@ from urllib.parse import urljoin
 
 from packtrain import __version__
 from packtrain.errors import TransferError
+from packtrain.transfer.cancellation import check_cancelled
 from packtrain.transfer.http.connect import Route, connect, forward_proxy_headers, route_for
-from packtrain.transfer.http.connection import Http11Connection, ResponseHead, check_cancelled
+from packtrain.transfer.http.connection import Http11Connection, ResponseHead
 from packtrain.transfer.http.error_mapping import NETWORK_ERRORS, map_errors, to_transfer_error
 from packtrain.transfer.http.headers import Headers
 from packtrain.transfer.http.pool import POOL
-from packtrain.transfer.http.request_body import OnBytesSent, RequestBody, body_length, ignore_bytes_sent, open_body
+from packtrain.transfer.http.request_body import RequestBody, body_length, open_body
 from packtrain.transfer.http.response_body import make_response_body
+from packtrain.transfer.progress import OnBytesSent, ignore_bytes_sent
 from packtrain.transfer.urls import invalid_url_error, redact_url, url_origin
 
 MAX_REDIRECTS = 10
@@ -54,6 +56,7 @@ class Response:
         self.url, self.credentials_sent = route.url, credentials_sent
         self.status, self.reason, self.headers = head.status, head.reason, head.headers
         self.trailers = Headers()
+        self.round_trip_s = connection.round_trip_s
         self._connection, self._route, self._keep_alive = connection, route, head.keep_alive
         self._body = make_response_body(connection, head, method, self.trailers)
         self._closed = False

@@ -11,12 +11,12 @@ import re
 import select
 import socket
 import struct
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar, Union
 
+from packtrain.transfer.cancellation import check_cancelled, scope_handles_read_timeout
 from packtrain.transfer.http.headers import Headers
 from packtrain.transfer.http.request_body import RequestBodyReader
 
@@ -48,37 +48,6 @@ class TruncatedBodyError(Exception):
     """The connection was closed before the end of the body."""
 
 
-class _ThreadState(threading.local):
-    check: Callable[[], None] = staticmethod(lambda: None)
-    handles_read_timeout = False
-    round_trip_s = 0.0
-
-
-_thread_state = _ThreadState()
-
-
-@contextlib.contextmanager
-def cancellation_scope(check: Callable[[], None], handles_read_timeout: bool = False) -> Iterator[None]:
-    """Until left, whatever waits in this thread asks `tick` several times a second. `limits`: that ends a silence by
-    itself, since it knows better how long one may be."""
-    before = _thread_state.check, _thread_state.handles_read_timeout
-    _thread_state.check, _thread_state.handles_read_timeout = check, handles_read_timeout
-    try:
-        yield
-    finally:
-        _thread_state.check, _thread_state.handles_read_timeout = before
-
-
-def check_cancelled() -> None:
-    """Ask whoever watches this thread, while something else than a `Wire` waits."""
-    _thread_state.check()
-
-
-def last_round_trip_s() -> float:
-    """Return the round-trip time to the server that this thread contacted last; 0 if unknown."""
-    return _thread_state.round_trip_s
-
-
 @dataclass(frozen=True)
 class ResponseHead:
     """Status line and headers of a response."""
@@ -98,8 +67,11 @@ class Http11Connection:
         # TLS sockets support neither flags nor the kernel's receive timeout.
         self._recv_flags = 0 if hasattr(sock, "pending") else socket.MSG_WAITALL
         self._received_bytes, self._low_water_bytes = 0, 1
+        self.round_trip_s = 0.0  # to the server, as the kernel measures it; 0: unknown
         self._is_nearby = (
-            bool(self._recv_flags) and 0 < self._round_trip_s() < _MAX_NEARBY_RTT_S and self._enlarge_receive_buffer()
+            bool(self._recv_flags)
+            and 0 < self._measure_round_trip_s() < _MAX_NEARBY_RTT_S
+            and self._enlarge_receive_buffer()
         )
         if self._is_nearby:
             self._poller = select.poll()
@@ -133,10 +105,10 @@ class Http11Connection:
         while True:
             head = parse_response_head(self._read_head())
             if head.status >= 200 or head.status == 101:
-                _thread_state.round_trip_s = self._round_trip_s()
+                self.round_trip_s = self._measure_round_trip_s()
                 return head
 
-    def _round_trip_s(self) -> float:
+    def _measure_round_trip_s(self) -> float:
         if self._sock.family == socket.AF_UNIX:
             return 0.0
         tcp_info = self._sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_RTT_OFFSET + 4)
@@ -240,8 +212,8 @@ class Http11Connection:
             try:
                 return operation()
             except (BlockingIOError, socket.timeout):
-                _thread_state.check()
-                if time.monotonic() - started_at >= READ_TIMEOUT_S and not _thread_state.handles_read_timeout:
+                check_cancelled()
+                if time.monotonic() - started_at >= READ_TIMEOUT_S and not scope_handles_read_timeout():
                     raise socket.timeout("no data") from None
 
     def close(self) -> None:

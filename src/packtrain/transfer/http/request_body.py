@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Union
 
-OnBytesSent = Callable[[int], None]
-"""Called with the number of bytes just sent; may raise to abort the upload."""
-
-
-def ignore_bytes_sent(n_bytes: int) -> None:
-    """Do nothing."""
+from packtrain.transfer.progress import OnBytesSent, ignore_bytes_sent
 
 
 @dataclass(frozen=True)

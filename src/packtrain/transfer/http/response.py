@@ -38,6 +38,7 @@ def parse_object_info(response: Response) -> ObjectInfo:
         digest=None if is_encoded else digest_from_headers(headers, size, is_partial),
         accepts_ranges=accepts_ranges and not is_encoded,
         last_modified=headers.get("Last-Modified"),
+        round_trip_s=response.round_trip_s,
     )
 
 

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from packtrain.errors import TransferError
-from packtrain.transfer.engine.buffer_pool import allocate_page_aligned
+from packtrain.transfer.buffer_pool import allocate_page_aligned
 from packtrain.transfer.urls import redact_url
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ class TlsProcess:
         if self._child is None or self._child.poll() is not None or self._control_socket is None:
             self._control_socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             python = sys.executable or "/proc/self/exe"  # sys.executable is empty without PATH
-            program = [python, "-I", "-S", "-c", _PROGRAM, str(Path(__file__).parents[2]), str(theirs.fileno())]
+            program = [python, "-I", "-S", "-c", _PROGRAM, str(Path(__file__).parents[3]), str(theirs.fileno())]
             with theirs:
                 self._child = subprocess.Popen(program, stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()])
             _await_start(self._control_socket)

@@ -364,7 +364,7 @@ def test_bad_block_comes_from_another_source(make_context, serve_with_bad_replic
 
 def test_bad_block_of_only_source_fails(make_context, serve_with_bad_replica):
     remote_file = serve_with_bad_replica("data.bin", LARGE)
-    with pytest.raises(FailedError, match="block 1 is not the one of the checksums") as caught:
+    with pytest.raises(FailedError, match="block 1 does not match its checksum") as caught:
         run_both_stages(make_context(replace(remote_file, locations=remote_file.locations[:1])))
     assert caught.value.kind == "digest_mismatch"
 

@@ -102,7 +102,7 @@ def test_invalid_cifar10(tmp_path):
             tmp_path / "a"
         )
     (tmp_path / "text.tgz").write_bytes(b"some bytes")
-    with pytest.raises(FailedError, match=r"a text came instead of text\.tgz"):
+    with pytest.raises(FailedError, match=r"received text instead of text\.tgz"):
         DatasetDownloader(download, (tmp_path / "text.tgz").as_uri()).download_cifar10(tmp_path / "b")
     with pytest.raises(FailedError, match="not CIFAR-10 in its published layout"):
         DatasetDownloader(download, write_tar(tmp_path / "other.tar", {"a": b"b"})).download_cifar10(tmp_path / "c")

@@ -1,4 +1,4 @@
-"""Every test here is about archives on the disk and archives on their way."""
+"""Run every test with an archive in a file and with one that is unpacked while it downloads."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from tests.support.archives import CURRENT_METHOD, UNPACK_METHODS
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Path:
-    """The archive stands beside the folder, and beside both a witness that must stay alone."""
+def folder(tmp_path: Path) -> Path:
+    """The folder with the archive, its target `into`, and a file `witness` that must not change."""
     (tmp_path / "witness").write_text("untouched")
     return tmp_path
 
 
 @pytest.fixture(params=UNPACK_METHODS, autouse=True)
-def way(request) -> str:
+def unpack_method(request) -> str:
     CURRENT_METHOD[0] = UNPACK_METHODS[request.param]
     return request.param

@@ -1,4 +1,4 @@
-"""unpack: every kind, by content, from the disk or on its way."""
+"""unpack: every archive format, detected by content, from a file or while it downloads."""
 
 from __future__ import annotations
 
@@ -31,174 +31,177 @@ from tests.support.archives import (
 )
 
 
-@pytest.mark.parametrize("kind", SAMPLE_ARCHIVES)
+@pytest.mark.parametrize("archive_format", SAMPLE_ARCHIVES)
 @pytest.mark.parametrize("name", ["data", "wrong-name.jpg", "odd.zip.tar"])
-def test_every_kind_is_known_by_its_content(place, kind, name):
-    done = unpack_data(place, SAMPLE_ARCHIVES[kind], name)
-    assert detect_format(place / name) == kind
-    assert read_folder(place / "into") == SAMPLE_FILES
-    assert done == UnpackResult(len(SAMPLE_FILES), sum(map(len, SAMPLE_FILES.values())))
+def test_format_is_detected_by_content(folder, archive_format, name):
+    result = unpack_data(folder, SAMPLE_ARCHIVES[archive_format], name)
+    assert detect_format(folder / name) == archive_format
+    assert read_folder(folder / "into") == SAMPLE_FILES
+    assert result == UnpackResult(len(SAMPLE_FILES), sum(map(len, SAMPLE_FILES.values())))
 
 
-@pytest.mark.parametrize("form", [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
-def test_every_form_of_tar(place, form):
+@pytest.mark.parametrize("tar_format", [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
+def test_tar_formats(folder, tar_format):
     long = "folder/" * 12 + "n" * 90
-    unpack_data(place, make_tar([make_member(long, b"x"), make_member("y", b"y")], form=form))
-    assert read_folder(place / "into") == {long: b"x", "y": b"y"}
+    unpack_data(folder, make_tar([make_member(long, b"x"), make_member("y", b"y")], tar_format=tar_format))
+    assert read_folder(folder / "into") == {long: b"x", "y": b"y"}
 
 
-def test_a_tar_from_before_posix_has_no_magic(place):
-    header = bytearray(make_tar([make_member("old.txt", b"old")], form=tarfile.USTAR_FORMAT))
+def test_v7_tar_without_magic(folder):
+    header = bytearray(make_tar([make_member("old.txt", b"old")], tar_format=tarfile.USTAR_FORMAT))
     header[257:265] = bytes(8)
     header[148:156] = b" " * 8
     header[148:156] = b"%06o\0 " % sum(header[:512])
-    unpack_data(place, bytes(header))
-    assert read_folder(place / "into") == {"old.txt": b"old"}
+    unpack_data(folder, bytes(header))
+    assert read_folder(folder / "into") == {"old.txt": b"old"}
 
 
-def gnu_tar(place: Path, files: dict, *options: str) -> bytes:
-    made = place / "made"
+def gnu_tar(folder: Path, files: dict, *options: str) -> bytes:
+    contents = folder / "contents"
     for name, data in files.items():
-        (made / name).parent.mkdir(parents=True, exist_ok=True)
-        (made / name).write_bytes(data)
-    packed = subprocess.run(["tar", "-cf", "-", *options, "-C", made, "."], capture_output=True, check=True).stdout
-    shutil.rmtree(made)
-    return packed
+        (contents / name).parent.mkdir(parents=True, exist_ok=True)
+        (contents / name).write_bytes(data)
+    command = ["tar", "-cf", "-", *options, "-C", contents, "."]
+    archive = subprocess.run(command, capture_output=True, check=True).stdout
+    shutil.rmtree(contents)
+    return archive
 
 
-@pytest.mark.parametrize("form", ["v7", "oldgnu", "gnu", "ustar", "posix"])
-def test_every_form_that_gnu_tar_writes(place, form):
-    long = {} if form == "v7" else {"folder/" * 14 + "n" * 60: b"long"}
-    longer = {"deep/" * 60 + "n" * 200: b"longer"} if form in ("gnu", "posix") else {}
+@pytest.mark.parametrize("tar_format", ["v7", "oldgnu", "gnu", "ustar", "posix"])
+def test_gnu_tar_formats(folder, tar_format):
+    long = {} if tar_format == "v7" else {"folder/" * 14 + "n" * 60: b"long"}
+    longer = {"deep/" * 60 + "n" * 200: b"longer"} if tar_format in ("gnu", "posix") else {}
     files = {"a": b"1", "d/b": bytes(5000), **long, **longer}
-    unpack_data(place, gnu_tar(place, files, f"--format={form}"))
-    assert read_folder(place / "into") == files
+    unpack_data(folder, gnu_tar(folder, files, f"--format={tar_format}"))
+    assert read_folder(folder / "into") == files
 
 
-@pytest.mark.parametrize("form", ["gnu", "posix"])
-def test_a_sparse_file_is_refused_clearly(place, form):
-    (place / "hole").mkdir()
-    with open(place / "hole" / "holes.bin", "wb") as file:
+@pytest.mark.parametrize("tar_format", ["gnu", "posix"])
+def test_sparse_file_is_rejected(folder, tar_format):
+    (folder / "hole").mkdir()
+    with open(folder / "hole" / "holes.bin", "wb") as file:
         file.truncate(10 << 20)
         file.seek(5 << 20)
         file.write(b"data")
-    command = ["tar", "-cf", "-", "--sparse", f"--format={form}", "-C", place / "hole", "holes.bin"]
-    packed = subprocess.run(command, capture_output=True, check=True).stdout
-    shutil.rmtree(place / "hole")
-    error = unpack_error(place, packed)
+    command = ["tar", "-cf", "-", "--sparse", f"--format={tar_format}", "-C", folder / "hole", "holes.bin"]
+    archive = subprocess.run(command, capture_output=True, check=True).stdout
+    shutil.rmtree(folder / "hole")
+    error = unpack_error(folder, archive)
     assert error.kind == "archive_unsafe"
     assert "sparse" in error.detail
 
 
-def test_sizes_beyond_octal_are_read(place):
-    header = bytearray(make_tar([make_member("big", b"12345")], form=tarfile.GNU_FORMAT))
+def test_binary_size_field(folder):
+    header = bytearray(make_tar([make_member("big", b"12345")], tar_format=tarfile.GNU_FORMAT))
     header[124:136] = b"\x80" + (5).to_bytes(11, "big")
     header[148:156] = b" " * 8
     header[148:156] = b"%06o\0 " % sum(header[:512])
-    unpack_data(place, bytes(header))
-    assert read_folder(place / "into") == {"big": b"12345"}
+    unpack_data(folder, bytes(header))
+    assert read_folder(folder / "into") == {"big": b"12345"}
 
 
-def test_large_and_small_files_land_side_by_side(place):
+def test_large_and_small_files(folder):
     files = {"large": RANDOM_DATA * 20, "small": b"s", "d/large": RANDOM_DATA * 15, "d/empty": b""}
-    assert unpack_data(place, make_plain_tar(files)) == UnpackResult(4, sum(map(len, files.values())))
-    assert read_folder(place / "into") == files
+    assert unpack_data(folder, make_plain_tar(files)) == UnpackResult(4, sum(map(len, files.values())))
+    assert read_folder(folder / "into") == files
 
 
-def test_many_small_files_under_few_names_end_as_the_last_ones(place):
+def test_last_member_of_a_name_wins(folder):
     members = [make_member(f"d/{n % 7}", b"%d" % n) for n in range(3000)]
-    unpack_data(place, make_tar(members, form=tarfile.USTAR_FORMAT))
-    assert read_folder(place / "into") == {f"d/{n % 7}": b"%d" % n for n in range(2993, 3000)}
+    unpack_data(folder, make_tar(members, tar_format=tarfile.USTAR_FORMAT))
+    assert read_folder(folder / "into") == {f"d/{n % 7}": b"%d" % n for n in range(2993, 3000)}
 
 
-def test_streams_of_compression_may_follow_one_another(place):
+def test_concatenated_compressed_streams(folder):
     tar = make_plain_tar()
-    for pack in (gzip.compress, bz2.compress, lzma.compress):
-        unpack_data(place, pack(tar[:5000]) + pack(tar[5000:]) + bytes(512), "x.tar")
-        assert read_folder(place / "into") == SAMPLE_FILES
-        shutil.rmtree(place / "into")
+    for compress in (gzip.compress, bz2.compress, lzma.compress):
+        unpack_data(folder, compress(tar[:5000]) + compress(tar[5000:]) + bytes(512), "x.tar")
+        assert read_folder(folder / "into") == SAMPLE_FILES
+        shutil.rmtree(folder / "into")
 
 
-def test_an_empty_tar_is_a_tar(place):
-    assert unpack_data(place, make_tar([])) == UnpackResult(0, 0)
-    assert unpack_data(place, gzip.compress(make_tar([]))) == UnpackResult(0, 0)
+def test_empty_tar(folder):
+    assert unpack_data(folder, make_tar([])) == UnpackResult(0, 0)
+    assert unpack_data(folder, gzip.compress(make_tar([]))) == UnpackResult(0, 0)
 
 
 @pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
-def test_zip_and_zip64(place, method):
-    unpack_data(place, make_zip(SAMPLE_FILES, method, force_zip64=True))
-    assert read_folder(place / "into") == SAMPLE_FILES
+def test_zip_and_zip64(folder, method):
+    unpack_data(folder, make_zip(SAMPLE_FILES, method, force_zip64=True))
+    assert read_folder(folder / "into") == SAMPLE_FILES
 
 
-@pytest.mark.parametrize(("pack", "suffix"), [(gzip.compress, ".gz"), (bz2.compress, ".bz2"), (lzma.compress, ".xz")])
-def test_a_single_compressed_file_loses_its_suffix(place, pack, suffix):
+@pytest.mark.parametrize(
+    ("compress", "suffix"), [(gzip.compress, ".gz"), (bz2.compress, ".bz2"), (lzma.compress, ".xz")]
+)
+def test_single_compressed_file(folder, compress, suffix):
     data = b"idx file " * 100_000
-    assert unpack_data(place, pack(data), f"train-images{suffix}") == UnpackResult(1, len(data))
-    assert read_folder(place / "into") == {"train-images": data}
+    assert unpack_data(folder, compress(data), f"train-images{suffix}") == UnpackResult(1, len(data))
+    assert read_folder(folder / "into") == {"train-images": data}
 
 
-def test_what_is_no_archive_is_left(place):
+def test_other_files_are_not_archives(folder):
     for name, data in {"a.tar.gz": b"hello", "b": b"", "c.tar": bytes(5000), "d.jpg": b"\xff\xd8" * 999}.items():
-        (place / name).write_bytes(data)
-        assert detect_format(place / name) is None
+        (folder / name).write_bytes(data)
+        assert detect_format(folder / name) is None
 
 
-def test_data_that_happens_to_be_zipped_is_left(place):
-    (place / "model.pth").write_bytes(make_zip(SAMPLE_FILES))
-    assert detect_format(place / "model.pth") is None
+def test_zipped_data_formats_are_not_unpacked(folder):
+    (folder / "model.pth").write_bytes(make_zip(SAMPLE_FILES))
+    assert detect_format(folder / "model.pth") is None
 
 
-def test_progress_grows_and_ends_with_all(place, way):
-    told = []
+def test_progress(folder, unpack_method):
+    reports = []
     unpack_data(
-        place,
+        folder,
         make_plain_tar({"a": RANDOM_DATA, "b": RANDOM_DATA}),
-        progress=lambda done, total: told.append((done, total)),
+        on_progress=lambda done, total: reports.append((done, total)),
     )
-    assert [done for done, _ in told] == sorted(done for done, _ in told)
-    assert told[-1][0] == 2 * len(RANDOM_DATA)
-    assert way == "stream" or abs(told[-1][1] - 2 * len(RANDOM_DATA)) < 20_000
+    assert [done for done, _ in reports] == sorted(done for done, _ in reports)
+    assert reports[-1][0] == 2 * len(RANDOM_DATA)
+    assert unpack_method == "stream" or abs(reports[-1][1] - 2 * len(RANDOM_DATA)) < 20_000
 
 
-class Leave(Exception):
+class Cancelled(Exception):
     pass
 
 
-@pytest.mark.parametrize("kind", SAMPLE_ARCHIVES)
-def test_stop_is_heard(place, kind):
-    asked = []
+@pytest.mark.parametrize("archive_format", SAMPLE_ARCHIVES)
+def test_cancellation(folder, archive_format):
+    calls = []
 
-    def stop() -> None:
-        asked.append(1)
-        if len(asked) > 2:
-            raise Leave
+    def check_cancelled() -> None:
+        calls.append(1)
+        if len(calls) > 2:
+            raise Cancelled
 
-    with pytest.raises(Leave):
-        unpack_data(place, SAMPLE_ARCHIVES[kind], stop=stop)
+    with pytest.raises(Cancelled):
+        unpack_data(folder, SAMPLE_ARCHIVES[archive_format], check_cancelled=check_cancelled)
 
 
 @pytest.mark.parametrize(("magic", "tool"), [(b"7z\xbc\xaf\x27\x1c", "7z"), (b"Rar!\x1a\x07", "unrar")])
-def test_a_missing_tool_is_named(place, monkeypatch, magic, tool):
-    monkeypatch.setenv("PATH", str(place))
-    error = unpack_error(place, magic + bytes(100), "x.7z")
+def test_missing_tool(folder, monkeypatch, magic, tool):
+    monkeypatch.setenv("PATH", str(folder))
+    error = unpack_error(folder, magic + bytes(100), "x.7z")
     assert error.kind == "archive_broken"
     assert tool in error.detail
 
 
 @pytest.mark.slow
-def test_a_7z_archive_where_the_tool_is(place, monkeypatch):
+def test_7z_with_tool(folder, monkeypatch):
     from testbed import sevenzip
 
     monkeypatch.setenv("PATH", f"{sevenzip.bin_dir()}:{os.environ['PATH']}")
-    (place / "packed").mkdir()
-    (place / "packed" / "a").write_bytes(RANDOM_DATA)
-    subprocess.run(["7z", "a", "../x.7z", "a"], cwd=place / "packed", check=True, capture_output=True)
-    assert unpack_data(place, (place / "x.7z").read_bytes()) == UnpackResult(1, len(RANDOM_DATA))
-    assert read_folder(place / "into") == {"a": RANDOM_DATA}
+    (folder / "packed").mkdir()
+    (folder / "packed" / "a").write_bytes(RANDOM_DATA)
+    subprocess.run(["7z", "a", "../x.7z", "a"], cwd=folder / "packed", check=True, capture_output=True)
+    assert unpack_data(folder, (folder / "x.7z").read_bytes()) == UnpackResult(1, len(RANDOM_DATA))
+    assert read_folder(folder / "into") == {"a": RANDOM_DATA}
 
 
 @pytest.mark.parametrize(
-    ("head", "can"),
+    ("head", "expected"),
     [
         (SAMPLE_ARCHIVES["tar"], True),
         (SAMPLE_ARCHIVES["tar.gz"], True),
@@ -213,19 +216,19 @@ def test_a_7z_archive_where_the_tool_is(place, monkeypatch):
     ],
     ids=["tar", "tar.gz", "tar.bz2", "tar.xz", "gz", "zip", "7z", "html", "nothing", "zeros"],
 )
-def test_what_can_be_unpacked_on_its_way(head, can):
-    assert can_stream(head[:512]) is can
+def test_can_stream(head, expected):
+    assert can_stream(head[:512]) is expected
 
 
-def test_what_cannot_be_unpacked_on_its_way_leaves_nothing(place):
+def test_unpack_stream_rejects_zip(folder):
     with pytest.raises(FailedError) as caught:
         unpack_stream(
             ChunkedReader(SAMPLE_ARCHIVES["zip"]),
             "data.zip",
-            place / "into",
+            folder / "into",
             max_bytes=None,
             check_cancelled=lambda: None,
             on_progress=lambda d, t: None,
         )
     assert caught.value.kind == "archive_broken"
-    assert not (place / "into").exists()
+    assert not (folder / "into").exists()

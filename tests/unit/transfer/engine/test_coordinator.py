@@ -1,4 +1,4 @@
-"""Many connections against servers that fail in every way: the file is right, soon, and little is fetched twice."""
+"""Downloads with many connections from faulty servers: the file is right, and little is received twice."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ import pytest
 from packtrain.plan import Digest, Location, RemoteFile
 from packtrain.transfer.api import Replica, Source
 from packtrain.transfer.block_checksums import BlockChecksums
-from packtrain.transfer.engine.block_sink import BlockSink
-from packtrain.transfer.engine.coordinator import FetchCoordinator, FetchRequest, RangeRequest, TransferStats
+from packtrain.transfer.engine.coordinator import BlockSink, FetchCoordinator
+from packtrain.transfer.engine.fetch_request import FetchRequest, RangeRequest, TransferStats
 from packtrain.transfer.engine.resume_log import ObjectIdentity
-from packtrain.transfer.engine.source_stats import SourceSelector, SourceStats
+from packtrain.transfer.engine.source_selector import SourceSelector
+from packtrain.transfer.engine.source_stats import SourceStats
 from packtrain.transfer.fetch import FetchResult, fetch
 from testbed.http_server import HttpServer, ResponseFault
 
@@ -29,11 +30,11 @@ pytestmark = pytest.mark.slow
 MIB = 1 << 20
 DATA = os.urandom(40 * MIB + 77)
 SHA256 = Digest("sha256", hashlib.sha256(DATA).hexdigest())
-SUMS = BlockChecksums(
-    MIB, len(DATA), tuple(hashlib.sha256(DATA[a : a + MIB]).hexdigest() for a in range(0, len(DATA), MIB))
+CHECKSUMS = BlockChecksums(
+    MIB, len(DATA), tuple(hashlib.sha256(DATA[i : i + MIB]).hexdigest() for i in range(0, len(DATA), MIB))
 )
 GOOD = None
-MUCH = len(DATA) // 4  # fetched twice, on a machine that has other things to do; left alone it is next to nothing
+MAX_WASTED_BYTES = len(DATA) // 4  # on a busy machine; on an idle one it is almost nothing
 
 
 @pytest.fixture(scope="module")
@@ -48,34 +49,34 @@ def target(tmp_path: Path) -> Path:
     return tmp_path / "data.bin"
 
 
-def run(target: Path, *origins: HttpServer, digest=None, patience_s=20.0, **more) -> FetchResult:
-    item = RemoteFile("data.bin", tuple(Location(f"{origin.url}/data.bin") for origin in origins), digest=digest)
-    done = fetch(
-        item,
+def download(target: Path, *servers: HttpServer, digest=None, retry_timeout_s=20.0, **options) -> FetchResult:
+    locations = tuple(Location(f"{server.url}/data.bin") for server in servers)
+    result = fetch(
+        RemoteFile("data.bin", locations, digest=digest),
         target,
         str,
-        retry_timeout_s=patience_s,
+        retry_timeout_s=retry_timeout_s,
         check_cancelled=lambda: None,
         on_progress=lambda d, t: None,
-        **more,
+        **options,
     )
     assert target.read_bytes() == DATA
-    return done
+    return result
 
 
-def engine_of(size: int) -> FetchCoordinator:
-    wish = FetchRequest(RemoteFile("data.bin", ()), str, 1.0, lambda: None, lambda done, total: None)
-    engine = FetchCoordinator(wish, cast(BlockSink, None), SourceSelector(), TransferStats())
-    engine.resume(ObjectIdentity(size, None, None, MIB), ())
-    return engine
+def make_coordinator(size: int) -> FetchCoordinator:
+    request = FetchRequest(RemoteFile("data.bin", ()), str, 1.0, lambda: None, lambda done, total: None)
+    coordinator = FetchCoordinator(request, cast(BlockSink, None), SourceSelector(), TransferStats())
+    coordinator.resume(ObjectIdentity(size, None, None, MIB), ())
+    return coordinator
 
 
-def standing_of(name: str) -> SourceStats:
+def make_source(name: str) -> SourceStats:
     return SourceStats(Replica(cast(Source, None), Location(f"http://{name}/data.bin"), name), 0)
 
 
 @pytest.mark.parametrize(
-    ("came", "known"),
+    ("received_bytes", "limit"),
     [
         ((3 * MIB, 3 * MIB, 3 * MIB), 3 * MIB),
         ((3 * MIB, 3 * MIB, 2 * MIB), None),
@@ -83,66 +84,67 @@ def standing_of(name: str) -> SourceStats:
         ((14_480, 14_480, 14_480), None),
     ],
 )
-def test_answers_that_stop_alike_have_come_to_their_server_s_limit(came, known):
-    """A network that fails stops them anywhere. One of another server counts for nothing."""
-    engine, here, other = engine_of(len(DATA)), standing_of("a"), standing_of("b")
-    engine.sources.source_stats += [here, other]
-    for place, count in [*((here, count) for count in came), (other, 3 * MIB)]:
-        engine.record_pause(engine._register_request(RangeRequest(place, None, 0.0, received_bytes=count)))
-    assert (here.response_limit.max_bytes, other.response_limit.max_bytes) == (known, None)
+def test_identical_pauses_set_response_limit(received_bytes, limit):
+    """Responses that a network outage stalls end at different bytes. Responses of other servers do not count."""
+    coordinator, source, other = make_coordinator(len(DATA)), make_source("a"), make_source("b")
+    coordinator.sources.source_stats += [source, other]
+    for paused_source, n_bytes in [*((source, n_bytes) for n_bytes in received_bytes), (other, 3 * MIB)]:
+        range_request = RangeRequest(paused_source, None, 0.0, received_bytes=n_bytes)
+        coordinator.record_pause(coordinator._register_request(range_request))
+    assert (source.response_limit.max_bytes, other.response_limit.max_bytes) == (limit, None)
 
 
-def test_an_answer_that_went_on_after_a_pause_has_not_stopped():
-    engine, here = engine_of(len(DATA)), standing_of("a")
-    attempts = [engine._register_request(RangeRequest(here, None, 0.0, received_bytes=MIB)) for _ in range(3)]
-    for attempt in attempts:
-        engine.record_pause(attempt)
-        attempt.received_bytes += MIB
-    assert here.response_limit.max_bytes is None
+def test_continued_responses_set_no_limit():
+    coordinator, source = make_coordinator(len(DATA)), make_source("a")
+    requests = [coordinator._register_request(RangeRequest(source, None, 0.0, received_bytes=MIB)) for _ in range(3)]
+    for range_request in requests:
+        coordinator.record_pause(range_request)
+        range_request.received_bytes += MIB
+    assert source.response_limit.max_bytes is None
 
 
-def test_who_writes_last_completes_the_whole_be_it_of_a_block_that_another_brought_before():
-    """Else the fetch waits for ever: seen once in fifty downloads over a long line."""
-    engine, standing = engine_of(10), standing_of("a")
-    attempt = RangeRequest(standing, engine.scheduler.assign(standing, 0.0, 1), 0.0)
-    assert engine.begin_write("another")  # a copy of the same block, a part of which is being written
-    assert engine.accept_block(attempt, 10)
-    engine.record_stored(attempt, 10)
-    assert not engine.is_complete
-    engine.end_write("another")
-    assert engine.is_complete
+def test_last_writer_completes_download():
+    """Otherwise a download would never end; that happened once in fifty downloads over a slow line."""
+    coordinator, source = make_coordinator(10), make_source("a")
+    range_request = RangeRequest(source, coordinator.scheduler.assign(source, 0.0, 1), 0.0)
+    assert coordinator.begin_write("another")  # writes a part of another copy of the block
+    assert coordinator.accept_block(range_request, 10)
+    coordinator.record_stored(range_request, 10)
+    assert not coordinator.is_complete
+    coordinator.end_write("another")
+    assert coordinator.is_complete
 
 
-def test_a_block_that_stands_in_its_place_completes_the_whole_but_not_before_who_writes_beside_it():
-    engine, standing = engine_of(10), standing_of("a")
-    span = engine.scheduler.assign(standing, 0.0, 1)
-    assert engine.begin_write("another")
-    engine.record_direct_write(RangeRequest(standing, span, 0.0), 10)
-    assert (engine.stats.done_bytes, engine.is_complete) == (10, False)
-    engine.end_write("another")
-    assert engine.is_complete
+def test_direct_write_waits_for_other_writers():
+    coordinator, source = make_coordinator(10), make_source("a")
+    span = coordinator.scheduler.assign(source, 0.0, 1)
+    assert coordinator.begin_write("another")
+    coordinator.record_direct_write(RangeRequest(source, span, 0.0), 10)
+    assert (coordinator.stats.done_bytes, coordinator.is_complete) == (10, False)
+    coordinator.end_write("another")
+    assert coordinator.is_complete
 
 
-def test_nobody_writes_into_what_was_closed():
-    engine = engine_of(10)
-    engine.close()
-    assert not engine.begin_write("late")
-    engine.close()  # waits for whoever writes: nobody does
+def test_closed_coordinator_refuses_writes():
+    coordinator = make_coordinator(10)
+    coordinator.close()
+    assert not coordinator.begin_write("late")
+    coordinator.close()  # returns at once, because there is no writer
 
 
-def test_many_connections_bring_each_byte_once(folder, target):
-    with HttpServer(folder, bytes_per_s=10e6) as origin:
-        done = run(target, origin, digest=SHA256)
-    assert done.sha256 == SHA256.value
-    assert done.wasted_bytes <= MUCH
-    assert len(origin.requests) > 8
+def test_bytes_are_received_once(folder, target):
+    with HttpServer(folder, bytes_per_s=10e6) as server:
+        result = download(target, server, digest=SHA256)
+    assert result.sha256 == SHA256.value
+    assert result.wasted_bytes <= MAX_WASTED_BYTES
+    assert len(server.requests) > 8
 
 
-def test_all_sources_give_at_once(folder, target):
+def test_all_sources_are_used(folder, target):
     with HttpServer(folder, bytes_per_s=20e6) as first, HttpServer(folder, bytes_per_s=20e6) as second:
-        done = run(target, first, second)
-    assert len(DATA) <= sum(done.bytes_by_source.values()) <= len(DATA) + MUCH
-    assert all(given > 0 for given in done.bytes_by_source.values())
+        result = download(target, first, second)
+    assert len(DATA) <= sum(result.bytes_by_source.values()) <= len(DATA) + MAX_WASTED_BYTES
+    assert all(n_bytes > 0 for n_bytes in result.bytes_by_source.values())
 
 
 @pytest.mark.parametrize(
@@ -160,106 +162,116 @@ def test_all_sources_give_at_once(folder, target):
         ResponseFault(ignore_range=True),
     ],
 )
-def test_one_bad_answer_among_many(folder, target, fault):
-    with HttpServer(folder, faults=[GOOD, GOOD, fault]) as origin:
-        done = run(target, origin, digest=SHA256)
-    assert done.wasted_bytes <= MUCH
+def test_bad_response(folder, target, fault):
+    with HttpServer(folder, faults=[GOOD, GOOD, fault]) as server:
+        result = download(target, server, digest=SHA256)
+    assert result.wasted_bytes <= MAX_WASTED_BYTES
 
 
 @pytest.mark.parametrize("stall_after", [0, 3 * MIB + 9])
-def test_a_source_that_falls_silent_is_left(folder, target, stall_after):
+def test_silent_source_is_abandoned(folder, target, stall_after):
     faults = [ResponseFault(stall_after_bytes=stall_after)] * 99
     with HttpServer(folder, faults=faults) as first, HttpServer(folder) as second:
-        done = run(target, first, second)
-    assert done.bytes_by_source[second.url.partition("//")[2]] > 0
+        result = download(target, first, second)
+    assert result.bytes_by_source[second.url.partition("//")[2]] > 0
 
 
-def test_where_all_answers_fall_silent_less_is_asked_for(tmp_path):
+def test_stalling_server_gets_smaller_requests(tmp_path):
     (tmp_path / "data.bin").touch()
     os.truncate(tmp_path / "data.bin", 160 * MIB)
-    with HttpServer(tmp_path, faults=[ResponseFault(stall_after_bytes=3 * MIB + 5)] * 999) as origin:
-        item = RemoteFile("data.bin", (Location(f"{origin.url}/data.bin"),))
-        done = fetch(
-            item, tmp_path / "out", str, retry_timeout_s=9, check_cancelled=lambda: None, on_progress=lambda d, t: None
+    with HttpServer(tmp_path, faults=[ResponseFault(stall_after_bytes=3 * MIB + 5)] * 999) as server:
+        remote_file = RemoteFile("data.bin", (Location(f"{server.url}/data.bin"),))
+        result = fetch(
+            remote_file,
+            tmp_path / "out",
+            str,
+            retry_timeout_s=9,
+            check_cancelled=lambda: None,
+            on_progress=lambda d, t: None,
         )
-        asked = [re.fullmatch(r"bytes=(\d+)-(\d+)", seen.headers["range"]) for seen in origin.requests]
-    sizes = [int(match[2]) - int(match[1]) + 1 for match in asked if match]
+        ranges = [re.fullmatch(r"bytes=(\d+)-(\d+)", request.headers["range"]) for request in server.requests]
+    sizes = [int(match[2]) - int(match[1]) + 1 for match in ranges if match]
     assert max(sizes) > 3 * MIB >= max(sizes[len(sizes) // 2 :])
-    assert done.bytes == 160 * MIB and done.wasted_bytes <= MUCH
+    assert result.bytes == 160 * MIB and result.wasted_bytes <= MAX_WASTED_BYTES
 
 
-def test_a_wrong_block_is_fetched_again_alone(folder, target):
+def test_only_wrong_block_is_downloaded_again(folder, target):
     with HttpServer(
         folder, faults=[GOOD, ResponseFault(corrupt_offset=10), ResponseFault(corrupt_offset=20)]
-    ) as origin:
-        done = run(target, origin, checksums=SUMS)
-    assert done.retries >= 2
-    assert done.wasted_bytes <= MUCH
+    ) as server:
+        result = download(target, server, checksums=CHECKSUMS)
+    assert result.retries >= 2
+    assert result.wasted_bytes <= MAX_WASTED_BYTES
 
 
-def test_sources_that_never_give_the_right_block_are_told(folder, target):
+def test_block_is_always_wrong(folder, target):
     from packtrain.errors import FailedError
 
     with (
-        HttpServer(folder, faults=[ResponseFault(corrupt_offset=0)] * 999) as origin,
+        HttpServer(folder, faults=[ResponseFault(corrupt_offset=0)] * 999) as server,
         pytest.raises(FailedError) as caught,
     ):
-        run(target, origin, checksums=SUMS, patience_s=1.0)
+        download(target, server, checksums=CHECKSUMS, retry_timeout_s=1.0)
     assert caught.value.kind == "digest_mismatch"
 
 
-def test_retry_after_is_obeyed(folder, target):
-    with HttpServer(folder, faults=[ResponseFault(status=503, headers={"Retry-After": "1"})]) as origin:
-        began = time.monotonic()
-        run(target, origin)
-    assert time.monotonic() - began >= 1.0
-    assert len(origin.requests) > 2
+def test_retry_after(folder, target):
+    with HttpServer(folder, faults=[ResponseFault(status=503, headers={"Retry-After": "1"})]) as server:
+        started_at = time.monotonic()
+        download(target, server)
+    assert time.monotonic() - started_at >= 1.0
+    assert len(server.requests) > 2
 
 
-def test_a_slow_but_steady_line_is_not_given_up(folder, target, tmp_path):
-    small = tmp_path / "served"
-    small.mkdir()
-    (small / "data.bin").write_bytes(DATA[: 3 * MIB])
-    item_target = tmp_path / "out" / "data.bin"
-    with HttpServer(small, bytes_per_s=700_000) as origin:
-        item = RemoteFile("data.bin", (Location(f"{origin.url}/data.bin"),))
-        done = fetch(
-            item, item_target, str, retry_timeout_s=20, check_cancelled=lambda: None, on_progress=lambda d, t: None
+def test_slow_steady_server_is_not_abandoned(folder, target, tmp_path):
+    small_folder = tmp_path / "served"
+    small_folder.mkdir()
+    (small_folder / "data.bin").write_bytes(DATA[: 3 * MIB])
+    small_target = tmp_path / "out" / "data.bin"
+    with HttpServer(small_folder, bytes_per_s=700_000) as server:
+        remote_file = RemoteFile("data.bin", (Location(f"{server.url}/data.bin"),))
+        result = fetch(
+            remote_file,
+            small_target,
+            str,
+            retry_timeout_s=20,
+            check_cancelled=lambda: None,
+            on_progress=lambda d, t: None,
         )
-    assert done.wasted_bytes <= MIB
-    assert item_target.read_bytes() == DATA[: 3 * MIB]
+    assert result.wasted_bytes <= MIB
+    assert small_target.read_bytes() == DATA[: 3 * MIB]
 
 
-def test_it_is_told_how_it_stands(folder, target):
-    seen = []
-    with HttpServer(folder, bytes_per_s=3e6) as origin:
-        run(target, origin, observe=seen.append)
-    assert seen and seen[-1].total == len(DATA)
-    label, rate, _, resting = seen[-1].sources[0]
-    assert label in origin.url and rate > 0 and resting is False
-    assert max(one.sources[0][2] for one in seen if one.sources) >= 1, "connections"
+def test_snapshots(folder, target):
+    snapshots = []
+    with HttpServer(folder, bytes_per_s=3e6) as server:
+        download(target, server, on_snapshot=snapshots.append)
+    assert snapshots and snapshots[-1].total_bytes == len(DATA)
+    rate = snapshots[-1].sources[0]
+    assert rate.label in server.url and rate.bytes_per_s > 0 and rate.is_backing_off is False
+    assert max(snapshot.sources[0].connections for snapshot in snapshots if snapshot.sources) >= 1
 
 
 PROGRAM = """
-import sys; from pathlib import Path; from packtrain.plan import Item, Ref
+import sys; from pathlib import Path; from packtrain.plan import Location, RemoteFile
 from packtrain.transfer.fetch import fetch
-item = Item('data.bin', (Ref(sys.argv[1]),))
-fetch(item, Path(sys.argv[2]), str, patience_s=9, stop=lambda: None, progress=lambda d, t: None)
+remote_file = RemoteFile('data.bin', (Location(sys.argv[1]),))
+fetch(remote_file, Path(sys.argv[2]), str, retry_timeout_s=9, check_cancelled=lambda: None, on_progress=lambda *_: None)
 """
 
 
 @pytest.mark.slow
-def test_kill_9_again_and_again_costs_little(folder, target):
-    chance, kills, sent = random.Random(4), 20, 0
-    with HttpServer(folder, bytes_per_s=2e6) as origin:
-        command = [sys.executable, "-c", PROGRAM, f"{origin.url}/data.bin", str(target)]
-        for _ in range(kills):
+def test_resume_after_many_kills(folder, target):
+    rng, n_kills = random.Random(4), 20
+    with HttpServer(folder, bytes_per_s=2e6) as server:
+        command = [sys.executable, "-c", PROGRAM, f"{server.url}/data.bin", str(target)]
+        for _ in range(n_kills):
             child = subprocess.Popen(command)
-            time.sleep(0.25 + chance.random() * 0.5)
+            time.sleep(0.25 + rng.random() * 0.5)
             child.kill()
             child.wait()
             if target.exists():
                 break
-        run(target, origin)
-        sent = origin.sent_bytes
-    assert sent <= len(DATA) + kills * 8 * (MIB + (4 << 20))
+        download(target, server)
+        sent_bytes = server.sent_bytes
+    assert sent_bytes <= len(DATA) + n_kills * 8 * (MIB + (4 << 20))

@@ -1,4 +1,4 @@
-"""Blocks that go into the file piece by piece, as they come: nobody computes a digest, nothing else changes."""
+"""Blocks that are written to the file in chunks, because no digest needs complete blocks."""
 
 from __future__ import annotations
 
@@ -34,39 +34,42 @@ def target(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def moved(monkeypatch) -> list[int]:
-    """How many bytes went into the file piece by piece; small files are not hashed here, so that they may."""
-    counts: list[int] = []
-    move = FileSink.write_chunk
+def chunk_sizes(monkeypatch) -> list[int]:
+    """The sizes of the chunks written directly; small files are not hashed in these tests."""
+    sizes: list[int] = []
+    write_chunk = FileSink.write_chunk
 
-    def counted(self: FileSink, index: int, got: int, piece: memoryview) -> None:
-        move(self, index, got, piece)
-        counts.append(len(piece))
+    def counting_write_chunk(self: FileSink, index: int, offset: int, chunk: memoryview) -> None:
+        write_chunk(self, index, offset, chunk)
+        sizes.append(len(chunk))
 
-    monkeypatch.setattr(FileSink, "write_chunk", counted)
+    monkeypatch.setattr(FileSink, "write_chunk", counting_write_chunk)
     monkeypatch.setattr(file_sink, "_MAX_ALWAYS_HASHED_BYTES", 0)
-    return counts
+    return sizes
 
 
-def run(target: Path, *origins: HttpServer, digest=None, progress=lambda d, t: None) -> FetchResult:
-    item = RemoteFile("data.bin", tuple(Location(f"{origin.url}/data.bin") for origin in origins), digest=digest)
-    done = fetch(item, target, str, retry_timeout_s=20.0, check_cancelled=lambda: None, on_progress=progress)
+def download(target: Path, *servers: HttpServer, digest=None, on_progress=lambda d, t: None) -> FetchResult:
+    locations = tuple(Location(f"{server.url}/data.bin") for server in servers)
+    remote_file = RemoteFile("data.bin", locations, digest=digest)
+    result = fetch(
+        remote_file, target, str, retry_timeout_s=20.0, check_cancelled=lambda: None, on_progress=on_progress
+    )
     assert target.read_bytes() == DATA
-    return done
+    return result
 
 
-def test_all_but_the_first_block_goes_into_the_file_in_pieces(folder, target, moved):
-    """The first is looked at as a whole; on a busy machine a few others come a second time, as a whole, too."""
-    with HttpServer(folder) as origin:
-        done = run(target, origin)
-    assert done.sha256 == ""
-    assert len(DATA) // 2 < sum(moved) <= len(DATA) - MIB
+def test_all_but_first_block_are_written_directly(folder, target, chunk_sizes):
+    """Only the first block and, on a busy machine, a few hedged blocks are received completely."""
+    with HttpServer(folder) as server:
+        result = download(target, server)
+    assert result.sha256 == ""
+    assert len(DATA) // 2 < sum(chunk_sizes) <= len(DATA) - MIB
 
 
-def test_with_a_digest_every_byte_is_seen(folder, target, moved):
-    with HttpServer(folder) as origin:
-        run(target, origin, digest=Digest("sha256", hashlib.sha256(DATA).hexdigest()))
-    assert not moved
+def test_digest_prevents_direct_writes(folder, target, chunk_sizes):
+    with HttpServer(folder) as server:
+        download(target, server, digest=Digest("sha256", hashlib.sha256(DATA).hexdigest()))
+    assert not chunk_sizes
 
 
 FAULTS = [
@@ -81,58 +84,60 @@ FAULTS = [
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_one_bad_answer_among_many(folder, target, moved, fault):
-    with HttpServer(folder, faults=[GOOD, fault, fault]) as origin:
-        done = run(target, origin)
-    assert moved and done.wasted_bytes < len(DATA) // 2
+def test_bad_responses(folder, target, chunk_sizes, fault):
+    with HttpServer(folder, faults=[GOOD, fault, fault]) as server:
+        result = download(target, server)
+    assert chunk_sizes and result.wasted_bytes < len(DATA) // 2
 
 
-def test_a_block_begun_in_the_file_is_gone_on_with(folder, target, moved):
-    """The second answer breaks off in the middle of a block.
+def test_incomplete_block_is_continued(folder, target, chunk_sizes):
+    """The second response breaks off in the middle of a block.
 
-    On a busy machine another connection may take the block over, which is as good, but not what is meant here."""
-    begins = [begin for _ in range(5) for begin in begins_after_a_break(folder, target, moved)]
-    assert any(begin % MIB == MIB // 2 for begin in begins), "what was here of the block was fetched again"
+    On a busy machine another connection may take over the block, so the test tries several times.
+    """
+    starts = [start for _ in range(5) for start in request_starts_after_break(folder, target, chunk_sizes)]
+    assert any(start % MIB == MIB // 2 for start in starts), "the received part of the block was requested again"
 
 
-def test_a_block_begun_in_the_file_is_read_back_when_a_digest_is_wanted_after_all(folder, target, moved, monkeypatch):
-    """As when a server states one while the file arrives: here once the second answer's second block was begun."""
-    read_back, seen = FileSink.read_back, []
-    monkeypatch.setattr(FileSink, "direct_writer", property(lambda self: self if sum(moved) <= 4 * MIB else None))
-    monkeypatch.setattr(FileSink, "read_back", lambda *given: (seen.append(len(given[2])), read_back(*given)))
+def test_incomplete_block_is_read_back_for_late_digest(folder, target, chunk_sizes, monkeypatch):
+    """A server may report a digest during the download: here after the second block of the second response started."""
+    read_back, sizes = FileSink.read_back, []
+    monkeypatch.setattr(FileSink, "direct_writer", property(lambda self: self if sum(chunk_sizes) <= 4 * MIB else None))
+    monkeypatch.setattr(FileSink, "read_back", lambda *args: (sizes.append(len(args[2])), read_back(*args)))
     for _ in range(5):
-        begins_after_a_break(folder, target, moved)
-    assert MIB // 2 in seen
+        request_starts_after_break(folder, target, chunk_sizes)
+    assert MIB // 2 in sizes
 
 
-def begins_after_a_break(folder, target, moved) -> list[int]:
-    moved.clear()
+def request_starts_after_break(folder, target, chunk_sizes) -> list[int]:
+    """The first byte of each request of a download whose second response breaks off."""
+    chunk_sizes.clear()
     target.unlink(missing_ok=True)
-    with HttpServer(folder, faults=[GOOD, ResponseFault(close_after_bytes=MIB + MIB // 2)]) as origin:
-        run(target, origin)
-    assert moved
-    return [int(seen.headers["range"].partition("=")[2].partition("-")[0]) for seen in origin.requests]
+    with HttpServer(folder, faults=[GOOD, ResponseFault(close_after_bytes=MIB + MIB // 2)]) as server:
+        download(target, server)
+    assert chunk_sizes
+    return [int(request.headers["range"].partition("=")[2].partition("-")[0]) for request in server.requests]
 
 
-def test_a_new_process_goes_on(folder, target, moved):
-    class Leave(BaseException): ...
+def test_resume(folder, target, chunk_sizes):
+    class Cancelled(BaseException): ...
 
-    def leave(done: int, total: int | None) -> None:
+    def cancel(done: int, total: int | None) -> None:
         if done > 8 * MIB:
-            raise Leave
+            raise Cancelled
 
-    with HttpServer(folder, bytes_per_s=20e6) as origin:
-        with pytest.raises(Leave):
-            run(target, origin, progress=leave)
-        done = run(target, origin)
-    assert sum(done.bytes_by_source.values()) <= len(DATA) - 6 * MIB  # a slow machine fetches a block or two twice
+    with HttpServer(folder, bytes_per_s=20e6) as server:
+        with pytest.raises(Cancelled):
+            download(target, server, on_progress=cancel)
+        result = download(target, server)
+    assert sum(result.bytes_by_source.values()) <= len(DATA) - 6 * MIB  # a slow machine downloads a block or two twice
 
 
-def test_a_full_disk_is_told(folder, target, moved, monkeypatch):
-    def full(*args: object) -> None:
+def test_full_disk(folder, target, chunk_sizes, monkeypatch):
+    def fail_with_enospc(*args: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(os, "pwrite", full)
-    with HttpServer(folder) as origin, pytest.raises(FailedError) as caught:
-        run(target, origin)
+    monkeypatch.setattr(os, "pwrite", fail_with_enospc)
+    with HttpServer(folder) as server, pytest.raises(FailedError) as caught:
+        download(target, server)
     assert caught.value.kind == "disk_full"

@@ -1,4 +1,4 @@
-"""What is remembered of a place: how many connections it may have, and when it is asked again."""
+"""SourceStats: allowed connections, backoff and stalls of one source."""
 
 from __future__ import annotations
 
@@ -12,47 +12,49 @@ from packtrain.transfer.engine.source_stats import MAX_CONNECTIONS_PER_SOURCE, S
 
 
 @pytest.fixture
-def standing() -> SourceStats:
+def source() -> SourceStats:
     return SourceStats(Replica(HttpBackend(str), Location("http://h/x"), "h"), 0)
 
 
-def fail(standing: SourceStats, retry_after_s: float | None, now: float) -> None:
+def fail(source: SourceStats, retry_after_s: float | None, now: float) -> None:
     error = TransferError("service_unavailable", "h answered 503", "h", retry_after_s)
-    standing.record_failure(error, now, now, is_only_source=True, retry_ends_at=now + 300)
+    source.record_failure(error, now, now, is_only_source=True, retry_ends_at=now + 300)
 
 
-@pytest.mark.parametrize(("connections", "left"), [(16, 8), (9, 4), (2, 1), (1, 1), (0, 1)])
-def test_who_asks_to_be_left_alone_gets_half_the_connections(standing, connections, left):
-    standing.connections = connections
-    fail(standing, 7.0, now=100.0)
-    assert standing.max_connections == left
-    assert not standing.is_usable(106.9) and standing.is_usable(107.1)
-    assert standing.room == 1, "one connection shows that it is well again"
-    standing.delivered(1 << 20, 1.0, now=108.0)
-    assert standing.room == left
+@pytest.mark.parametrize(("connections", "expected"), [(16, 8), (9, 4), (2, 1), (1, 1), (0, 1)])
+def test_retry_after_halves_connections(source, connections, expected):
+    source.connections = connections
+    fail(source, 7.0, now=100.0)
+    assert source.max_connections == expected
+    assert not source.is_usable(106.9) and source.is_usable(107.1)
+    assert source.allowed_connections == 1, "one connection until the source has recovered"
+    source.record_block(1 << 20, 1.0, now=108.0)
+    assert source.allowed_connections == expected
 
 
-def test_each_time_half_of_what_it_had(standing):
-    for connections, left in ((32, 16), (16, 8), (8, 4)):
-        standing.connections = connections
-        fail(standing, 1.0, now=100.0)
-        assert standing.max_connections == left
+def test_repeated_retry_after_halves_again(source):
+    for connections, expected in ((32, 16), (16, 8), (8, 4)):
+        source.connections = connections
+        fail(source, 1.0, now=100.0)
+        assert source.max_connections == expected
 
 
-def test_another_failure_leaves_them(standing):
-    standing.connections = 16
-    fail(standing, None, now=100.0)
-    assert standing.max_connections == MAX_CONNECTIONS_PER_SOURCE
+def test_other_failures_keep_connections(source):
+    source.connections = 16
+    fail(source, None, now=100.0)
+    assert source.max_connections == MAX_CONNECTIONS_PER_SOURCE
 
 
-def test_connections_that_fall_silent_together_tell_nothing_about_the_length_of_answers(standing):
-    """A network that was away for a moment: without this, the rest of a download was asked for in small pieces."""
-    for number in range(24):
-        standing.record_stall(100.0 + number / 50, is_only_source=True, leniency=1.0, came=(5 + number) << 20)
-    assert standing.reach.bytes is None
+def test_simultaneous_stalls_set_no_response_limit(source):
+    """An outage of the network stalls all connections; requests must not become smaller because of it."""
+    for index in range(24):
+        source.record_stall(
+            100.0 + index / 50, is_only_source=True, timeout_factor=1.0, received_bytes=(5 + index) << 20
+        )
+    assert source.response_limit.max_bytes is None
 
 
-def test_connections_that_fall_silent_time_and_again_do(standing):
-    standing.record_stall(100.0, is_only_source=True, leniency=1.0, came=5 << 20)
-    standing.silent(103.0, alone=True, leniency=1.0, came=4 << 20)
-    assert standing.reach.bytes == 4 << 20
+def test_repeated_stalls_set_response_limit(source):
+    source.record_stall(100.0, is_only_source=True, timeout_factor=1.0, received_bytes=5 << 20)
+    source.record_stall(103.0, is_only_source=True, timeout_factor=1.0, received_bytes=4 << 20)
+    assert source.response_limit.max_bytes == 4 << 20

@@ -1,4 +1,4 @@
-"""The object as a server has it, and where it goes."""
+"""The folder that servers serve, and the target of downloads."""
 
 from __future__ import annotations
 

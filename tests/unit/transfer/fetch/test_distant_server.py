@@ -1,4 +1,4 @@
-"""From a server that is far away a file comes in smaller blocks; parts of either kind are gone on with anywhere."""
+"""A distant server sends a file in smaller blocks; partial files of either block size can be resumed."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import pytest
 
 from packtrain.plan import Digest
 from packtrain.transfer.block_checksums import make_checksums
-from packtrain.transfer.engine import worker
 from packtrain.transfer.engine.resume_log import DEFAULT_BLOCK_BYTES, HIGH_LATENCY_BLOCK_BYTES
 from packtrain.transfer.fetch import fetch
+from packtrain.transfer.http.connection import Http11Connection
 from testbed.http_server import HttpServer, ResponseFault
 from tests.support.fetches import FILENAME, fetch_error, fetch_file, make_remote_file, requested_ranges
 
@@ -29,50 +29,55 @@ def large(folder: Path) -> Path:
 
 
 @pytest.fixture
-def distance(monkeypatch):
-    return lambda seconds: monkeypatch.setattr(worker, "last_round_trip_s", lambda: seconds)
+def set_round_trip_s(monkeypatch):
+    return lambda round_trip_s: monkeypatch.setattr(
+        Http11Connection, "_measure_round_trip_s", lambda self: round_trip_s
+    )
 
 
-def block_of(target: Path) -> int:
-    with open(target.with_name(f"{FILENAME}.part.resume"), "rb") as ledger:
-        return int(json.loads(ledger.readline())["block"])
+def read_block_bytes(target: Path) -> int:
+    with open(target.with_name(f"{FILENAME}.part.resume"), "rb") as resume_log:
+        return int(json.loads(resume_log.readline())["block_bytes"])
 
 
 @pytest.mark.parametrize("digest", [None, SHA256])
-def test_it_is_the_same_file(large, target, distance, digest):
-    distance(FAR_S)
-    with HttpServer(large) as origin:
-        fetch_file(make_remote_file(f"{origin.url}/{FILENAME}", digest=digest), target)
+def test_distant_download(large, target, set_round_trip_s, digest):
+    set_round_trip_s(FAR_S)
+    with HttpServer(large) as server:
+        fetch_file(make_remote_file(f"{server.url}/{FILENAME}", digest=digest), target)
     assert target.read_bytes() == LARGE
 
 
 @pytest.mark.parametrize(
-    ("first", "then", "block"), [(FAR_S, NEAR_S, HIGH_LATENCY_BLOCK_BYTES), (NEAR_S, FAR_S, DEFAULT_BLOCK_BYTES)]
+    ("first", "second", "block"), [(FAR_S, NEAR_S, HIGH_LATENCY_BLOCK_BYTES), (NEAR_S, FAR_S, DEFAULT_BLOCK_BYTES)]
 )
-def test_a_part_from_far_is_gone_on_with_near_and_the_other_way_round(large, target, distance, first, then, block):
-    distance(first)
+def test_resume_with_other_distance(large, target, set_round_trip_s, first, second, block):
+    set_round_trip_s(first)
     with HttpServer(
         large, faults=[ResponseFault(close_after_bytes=2 * DEFAULT_BLOCK_BYTES), *[ResponseFault(status=503)] * 99]
-    ) as origin:
-        fetch_error(make_remote_file(f"{origin.url}/{FILENAME}"), target)
-    assert block_of(target) == block
-    distance(then)
-    with HttpServer(large) as origin:
-        fetch_file(make_remote_file(f"{origin.url}/{FILENAME}", digest=SHA256), target)
+    ) as server:
+        fetch_error(make_remote_file(f"{server.url}/{FILENAME}"), target)
+    assert read_block_bytes(target) == block
+    set_round_trip_s(second)
+    with HttpServer(large) as server:
+        fetch_file(make_remote_file(f"{server.url}/{FILENAME}", digest=SHA256), target)
     assert target.read_bytes() == LARGE
-    assert min(int(asked.split("=")[1].split("-")[0]) for asked in requested_ranges(origin)) == 2 * DEFAULT_BLOCK_BYTES
+    assert (
+        min(int(byte_range.split("=")[1].split("-")[0]) for byte_range in requested_ranges(server))
+        == 2 * DEFAULT_BLOCK_BYTES
+    )
 
 
-def test_checksums_have_the_last_word(large, target, distance):
-    """They are of whole blocks of theirs; a part of smaller ones is of no use to them."""
-    distance(FAR_S)
+def test_checksums_discard_small_blocks(large, target, set_round_trip_s):
+    """A partial file with small blocks cannot be verified by a checksums file, so it is discarded."""
+    set_round_trip_s(FAR_S)
     with HttpServer(
         large, faults=[ResponseFault(close_after_bytes=2 * DEFAULT_BLOCK_BYTES), *[ResponseFault(status=503)] * 99]
-    ) as origin:
-        fetch_error(make_remote_file(f"{origin.url}/{FILENAME}"), target)
-    manner = {"patience_s": 5.0, "stop": lambda: None, "progress": lambda done, total: None}
-    with HttpServer(large) as origin:
+    ) as server:
+        fetch_error(make_remote_file(f"{server.url}/{FILENAME}"), target)
+    options = {"retry_timeout_s": 5.0, "check_cancelled": lambda: None, "on_progress": lambda done, total: None}
+    with HttpServer(large) as server:
         checksums = make_checksums(large / FILENAME)
-        fetch(make_remote_file(f"{origin.url}/{FILENAME}"), target, str, checksums=checksums, **manner)
+        fetch(make_remote_file(f"{server.url}/{FILENAME}"), target, str, checksums=checksums, **options)
     assert target.read_bytes() == LARGE
-    assert "bytes=0-4194303" in requested_ranges(origin)
+    assert "bytes=0-4194303" in requested_ranges(server)

@@ -8,9 +8,9 @@ from packtrain.agent.outputs.validators import CancelCheck
 from packtrain.errors import FailedError
 from packtrain.transfer.archive.byte_stream import ByteStream, stream_from_fd
 from packtrain.transfer.archive.decompress import decompress
-from packtrain.transfer.archive.extract_tar import extract_tar, map_archive_errors
+from packtrain.transfer.archive.extract_tar import extract_tar
 from packtrain.transfer.archive.extract_zip import extract_zip
-from packtrain.transfer.archive.safe_extractor import SafeExtractor
+from packtrain.transfer.archive.safe_extractor import SafeExtractor, map_archive_errors
 from packtrain.transfer.archive.unpack import detect_format
 
 _ZIP_MAGIC = b"PK"  # also finds .npz and other zip files that packtrain does not unpack

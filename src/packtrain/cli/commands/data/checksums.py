@@ -20,13 +20,13 @@ from packtrain.events import FAILURE_KINDS
 from packtrain.transfer.block_checksums import (
     CHECKSUMS_SUFFIX,
     BlockChecksums,
-    ProgressCallback,
     choose_block_bytes,
     find_bad_blocks,
     find_block_problem,
     make_checksums,
     write_checksums,
 )
+from packtrain.transfer.progress import ProgressCallback
 
 _MAX_BLOCKS_SHOWN = 20
 

@@ -197,7 +197,7 @@ def _format_estimate(estimate: Estimate | None, unit: float, digits: int) -> Tex
 
 _MEDIAN_KEY = "completion_median_s"
 _TABLE_ROWS: Sequence[tuple[str, str, float, int]] = (  # label, metric, unit (0: the unit of times), digits
-    ("succeeded jobs, %", "success", 1.0, 1),
+    ("succeeded jobs, %", "success_percent", 1.0, 1),
     ("useful, % of slot time", "useful_fraction", 0.01, 1),
     ("useful compute, %", "compute_share", 0.01, 1),
     ("completion, median, {unit}", _MEDIAN_KEY, 0, 2),
@@ -206,5 +206,5 @@ _TABLE_ROWS: Sequence[tuple[str, str, float, int]] = (  # label, metric, unit (0
     ("completion, max / median", "max_over_median", 1.0, 2),
     ("makespan, {unit}", "makespan_s", 0, 1),
     ("slot time, {unit}", "slot_s", 0, 0),
-    ("executions", "attempts", 1.0, 0),
+    ("executions", "executions", 1.0, 0),
 )

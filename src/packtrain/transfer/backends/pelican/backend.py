@@ -32,7 +32,7 @@ from packtrain.transfer.backends.pelican.director import DirectorResponse
 from packtrain.transfer.backends.pelican.server import PelicanServerBackend
 from packtrain.transfer.bearer_tokens import OSDF_FEDERATION, explain_withheld_token, find_token
 from packtrain.transfer.digests import WEAK_ALGORITHMS, hash_file
-from packtrain.transfer.http.request_body import OnBytesSent, ignore_bytes_sent
+from packtrain.transfer.progress import OnBytesSent, ignore_bytes_sent
 from packtrain.transfer.retry import combine_errors
 from packtrain.transfer.urls import join_url, redact_url, url_scheme
 

@@ -12,8 +12,9 @@ from packtrain.transfer.api import FULL_RANGE, ByteRange, ListedObject, ObjectIn
 from packtrain.transfer.backends.http import range_header, stream_from_response
 from packtrain.transfer.backends.s3 import multipart
 from packtrain.transfer.backends.s3.client import S3Client, bucket_url, is_signed, object_url, parse_bucket_and_key
-from packtrain.transfer.http.request_body import FileSlice, OnBytesSent, ignore_bytes_sent
+from packtrain.transfer.http.request_body import FileSlice
 from packtrain.transfer.http.response import parse_object_info
+from packtrain.transfer.progress import OnBytesSent, ignore_bytes_sent
 from packtrain.transfer.urls import check_listed_name, join_url
 
 if TYPE_CHECKING:

@@ -13,8 +13,9 @@ from packtrain.plan import Location, S3Access
 from packtrain.transfer.api import SecretResolver
 from packtrain.transfer.backends.s3.sigv4 import EMPTY_SHA256, AwsCredentials, sign_headers
 from packtrain.transfer.http.client import Request, Response, send_request
-from packtrain.transfer.http.request_body import OnBytesSent, RequestBody, ignore_bytes_sent
+from packtrain.transfer.http.request_body import RequestBody
 from packtrain.transfer.http.response import error_from_response
+from packtrain.transfer.progress import OnBytesSent, ignore_bytes_sent
 
 if TYPE_CHECKING:
     from xml.etree.ElementTree import Element

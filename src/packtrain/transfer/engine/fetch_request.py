@@ -1,0 +1,67 @@
+"""Data types that the parts of the engine share: the request of the caller, range requests, and counters."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from packtrain.plan import RemoteFile
+from packtrain.transfer.api import SecretResolver
+from packtrain.transfer.cancellation import CancelCheck
+from packtrain.transfer.engine.resume_log import DEFAULT_BLOCK_BYTES
+from packtrain.transfer.engine.scheduler import BlockSpan
+from packtrain.transfer.engine.source_stats import SourceStats
+from packtrain.transfer.progress import ProgressCallback, SnapshotCallback
+
+if TYPE_CHECKING:
+    from packtrain.transfer.block_checksums import BlockChecksums
+
+
+@dataclass(frozen=True)
+class FetchRequest:
+    """A file to download, and the callbacks of the caller; see `fetch.fetch`."""
+
+    remote_file: RemoteFile
+    resolve_secret: SecretResolver
+    retry_timeout_s: float  # how long to retry without progress before a failure is final
+    check_cancelled: CancelCheck
+    on_progress: ProgressCallback
+    checksums: BlockChecksums | None = None
+    on_snapshot: SnapshotCallback | None = None
+
+    @property
+    def block_bytes(self) -> int:
+        """The block size of the checksums file, or the default."""
+        return self.checksums.block_bytes if self.checksums else DEFAULT_BLOCK_BYTES
+
+    @property
+    def has_trusted_digest(self) -> bool:
+        """Whether wrong bytes from any source would be detected."""
+        return self.remote_file.digest is not None or self.checksums is not None
+
+
+class ObjectChangedError(Exception):
+    """The remaining sources have a different object than the one that is being downloaded."""
+
+
+@dataclass
+class TransferStats:
+    """Counters of a download."""
+
+    retries: int = 0
+    stalls: int = 0
+    wasted_bytes: int = 0  # received more than once, or discarded
+    done_bytes: int = 0  # stored, including those of earlier processes
+
+
+@dataclass(eq=False)
+class RangeRequest:
+    """One request to one source, and its response. `span` is None while the size of the object is unknown."""
+
+    source_stats: SourceStats
+    span: BlockSpan | None
+    started_at: float
+    timeout_factor: float = 1.0  # `SourceStats.timeout_factor` when the request started
+    received_bytes: int = 0
+    paused_after_bytes: int = 0  # bytes received when the response last paused
+    has_failed: bool = False
