@@ -144,21 +144,21 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 
 
 def test_resume_from_uploaded_checkpoint(attempt, images, uninterrupted, tmp_path):
-    """Agent and training are killed. The next attempt has only the uploaded checkpoint, and starts in an empty folder."""
+    """Agent and training are killed. The next attempt starts in an empty folder, with the uploaded checkpoint."""
     recipe, destination, reached = "mnist-cnn", tmp_path / "destination", tmp_path / "reached"
     (tmp_path / "hang.py").write_text(HANG_AT_STEP)
     train = [str(RECIPES_DIR / recipe / "train.py"), *make_flags(images, recipe, ALWAYS)]
     hang = [str(tmp_path / "hang.py"), "30", str(reached)]
     first = attempt(make_two_process_job(destination, [*hang, *train])).start()
-    first.await_event("checkpoint.saved")
+    first.wait_for_event("checkpoint.saved")
     wait_until(reached.exists)
     first.process.kill()
-    first.finish()
+    first.wait()
     assert not (destination / MODELS[recipe]).exists()
-    second = attempt(make_two_process_job(destination, train)).run()
+    second = attempt(make_two_process_job(destination, train)).start_and_wait()
     assert second.process.returncode == 0, second.stderr
     assert second.events("checkpoint.restored")[0].data["step"] >= 1
-    assert "resuming from the checkpoint" in (second.home.logs / "train.0.out").read_text()
+    assert "resuming from the checkpoint" in (second.attempt_folder.logs / "train.0.out").read_text()
     assert read_result(destination, recipe) == uninterrupted(recipe, world_size=2)
 
 

@@ -32,13 +32,13 @@ def test_eviction_mid_epoch(desk, tmp_path):
     gate = desk.folder / "gate"
     with XRootDFederation(tmp_path / "federation") as federation:
         samples = write_nested_tar(federation.origin.object_dir / "train.tar")
-        desk.pool.trust(federation.ca)
+        desk.pool.trust_ca(federation.ca)
         desk.environment |= {"SSL_CERT_FILE": str(federation.ca), "XDG_CACHE_HOME": str(tmp_path / "cache")}
         program = {"python": sys.executable, "program": stream_training.__file__, "gate": gate}
         desk.write_file(WORKFLOW.format(url=federation.url("train.tar"), **program))
         process = desk.start("run", "workflow.yaml", "--on", "htcondor")
         desk.wait_for((desk.folder / "waits").exists, TIMEOUT_S)
-        desk.pool.run(["condor_vacate_job", "-constraint", "JobUniverse == 5"])
+        desk.pool.run_as_user(["condor_vacate_job", "-constraint", "JobUniverse == 5"])
         desk.wait_for(lambda: "\n004 (" in (desk.run_folder() / "htcondor/event.log").read_text())
         gate.touch()
         out, err = process.communicate(timeout=TIMEOUT_S)

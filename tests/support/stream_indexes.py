@@ -1,4 +1,4 @@
-"""Small archives with an index, for tests of streaming."""
+"""Small archives with an index, for tests of streaming. Without packtrain.indexing, which needs a newer Python."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import zlib
 from array import array
 from pathlib import Path
 
-from packtrain.stream.index import Index, IndexedArchive
+from packtrain.stream.index import LAYOUT_FILES, Index, IndexedArchive
 from packtrain.stream.index_writer import IndexDraft, write_index
 
 N_CLASSES = 20
@@ -39,6 +39,32 @@ def make_archive(folder: Path, n_samples: int, sample_bytes: int = 700, url: str
     draft.names = names
     draft.archives = (IndexedArchive(url or (folder / name).as_uri(), (folder / name).stat().st_size),)
     return write_index(draft, folder / f"{name}.packtrain-index")
+
+
+def index_tars(tars: dict[str, Path], path: Path) -> Index:
+    """Write an index of tars, given by URL and path, whose samples all have the label 0."""
+    archives = tuple(IndexedArchive(url, tar.stat().st_size) for url, tar in tars.items())
+    draft, names = IndexDraft(archives, ("",)), []
+    for archive_id, tar_path in enumerate(tars.values()):
+        with tarfile.open(tar_path) as tar:
+            for member in tar:
+                draft.offsets.append(member.offset_data)
+                draft.sizes.append(member.size)
+                draft.labels.append(0)
+                draft.archive_ids.append(archive_id)
+                names.append(member.name)
+    draft.names = names
+    return write_index(draft, path)
+
+
+def index_folder(folder: Path, path: Path) -> Index:
+    """Write an index of the files under a folder, which all have the label 0."""
+    files = sorted(file for file in folder.rglob("*") if file.is_file())
+    sizes = array("Q", (file.stat().st_size for file in files))
+    zeros = array("Q", [0] * len(files))
+    archives = (IndexedArchive(folder.as_uri() + "/", sum(sizes)),)
+    names = [file.relative_to(folder).as_posix() for file in files]
+    return write_index(IndexDraft(archives, ("",), zeros, sizes, zeros, zeros, names, LAYOUT_FILES), path)
 
 
 def make_index_without_archive(folder: Path, n_samples: int, sample_bytes: int = 100) -> Index:

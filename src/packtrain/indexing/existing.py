@@ -125,7 +125,7 @@ def _is_index_of(index: Index, archives: tuple[IndexedArchive, ...]) -> bool:
 
 
 def passes_spot_check(index: Index, reader: ArchiveReader) -> bool:
-    """Return whether the tar has headers before some of the samples, as the index says."""
+    """Return whether the tar has headers before some of the samples, as the index claims."""
     step = max(1, len(index) // _SPOT_CHECKS)
     for number in range(0, len(index), step):
         part = index.parts(number)[0]

@@ -1,6 +1,7 @@
 """Find the files of a zip archive without compression.
 
-The directory at the end of the archive lists the members. Where the content of each starts, only its local header says.
+The directory at the end of the archive lists the members. Only the local header of a member states
+where its content starts.
 """
 
 from __future__ import annotations

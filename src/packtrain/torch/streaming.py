@@ -270,7 +270,7 @@ def make_streaming_loader(
         indices: Numbers of the samples to use. Default: all.
         prefetch_bytes: Memory for prefetched samples, in bytes, of each worker. It also limits how well samples mix.
         read_bytes: About how many bytes one request reads.
-        cache_dir: Folder that keeps what was read; "": no cache; None: as the workflow says.
+        cache_dir: Folder that keeps what was read; "": no cache; None: the setting of the workflow.
         cache_limit: Maximum size of the cache, in bytes. Default: all samples.
         on_error: What to do with a sample that `decode_fn` rejects: "raise" or "skip".
         remainder: What to do with samples that do not divide evenly over the ranks: "drop" them, or "pad" with samples

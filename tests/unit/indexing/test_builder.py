@@ -20,14 +20,17 @@ import pytest
 
 from packtrain.errors import FailedError, UsageError
 from packtrain.indexing import IndexRequest, build_index, builder, get_or_build_index, tar_scanner
+from packtrain.indexing.archive_reader import ArchiveReader
 from packtrain.indexing.braces import expand_braces
 from packtrain.indexing.builder import BUILT, CACHED, PUBLISHED
 from packtrain.indexing.listing import parse_links
 from packtrain.plan import Location
 from packtrain.stream.index import INDEX_SUFFIX, LAYOUT_FILES, Index
+from packtrain.stream.samples import StreamingSamples
 from packtrain.transfer.api import ObjectInfo
 from testbed.faults import Fault, FaultProxy
 from testbed.http_server import HttpServer, ResponseFault
+from tests.support.stream_indexes import make_archive
 
 
 def write_tar(path: Path, members: dict[str, bytes]) -> Path:
@@ -355,6 +358,26 @@ def test_mirror_with_another_file_is_not_read(tmp_path, large_tar):
             IndexRequest([[Location(f"{origin.url}/a.tar"), Location(f"{mirror.url}/a.tar")]], str), tmp_path / "index"
         )
     assert len(index) == 40
+
+
+def test_etag_of_a_mirror_is_not_stored(tmp_path):
+    """The first URL fails while the index is built, and works during the training."""
+    for name in ("first", "mirror"):
+        (tmp_path / name).mkdir()
+        make_archive(tmp_path / name, 20)
+    with HttpServer(tmp_path / "first", headers={"ETag": '"one"'}) as first, HttpServer(tmp_path / "mirror") as mirror:
+        first.faults[:] = [ResponseFault(status=503)] * 1000
+        locations = [Location(f"{origin.url}/data.tar") for origin in (first, mirror)]
+        index = build_index(IndexRequest([locations], str), tmp_path / "index")
+        first.faults.clear()
+        assert len(StreamingSamples(index).__getitems__(range(20))) == 20
+        assert [request for request in first.requests if request.headers.get("range")]
+    assert index.archives[0].etag == ""
+    assert index.archives[0].mirrors == (f"{mirror.url}/data.tar",)
+
+
+def test_empty_range_needs_no_server():
+    assert ArchiveReader([Location("http://127.0.0.1:1/none.tar")], str, 1.0, lambda: None).read(5, 5) == b""
 
 
 def test_missing_archive_leaves_no_files(tmp_path):

@@ -7,12 +7,9 @@ import tarfile
 
 import pytest
 
-from packtrain.indexing import IndexRequest, build_index
-from packtrain.indexing.archive_reader import ArchiveReader
-from packtrain.plan import Location
 from packtrain.stream.samples import SKIP, StreamError, StreamingSamples, StreamSettings
 from testbed.http_server import HttpServer
-from tests.support.stream_indexes import random_content
+from tests.support.stream_indexes import index_folder, index_tars, random_content
 
 EMPTY = (0, 3, 4, 9)  # the first, the last, and two neighbours
 CONTENTS = [b"" if number in EMPTY else random_content(number, 700) for number in range(10)]
@@ -31,7 +28,7 @@ def origin(tmp_path):
 
 @pytest.fixture
 def index(origin, tmp_path):
-    return build_index(IndexRequest([[Location(f"{origin.url}/data.tar")]], str), tmp_path / "index")
+    return index_tars({f"{origin.url}/data.tar": tmp_path / "data.tar"}, tmp_path / "index")
 
 
 def test_empty_samples_are_returned(index):
@@ -47,7 +44,7 @@ def test_undecodable_empty_sample(index, is_folder, origin, tmp_path):
         (tmp_path / "files").mkdir()
         for number, data in enumerate(CONTENTS):
             (tmp_path / "files" / f"{number}.bin").write_bytes(data)
-        index = build_index(IndexRequest([[Location((tmp_path / "files").as_uri() + "/")]], str), tmp_path / "other")
+        index = index_folder(tmp_path / "files", tmp_path / "other")
 
     def decode(data, label):
         if not data:
@@ -61,7 +58,3 @@ def test_undecodable_empty_sample(index, is_folder, origin, tmp_path):
         skipping[3]
     assert [sample.number for sample in skipping.skipped] == [3]
     assert skipping[1] == CONTENTS[1], "the server is still used"
-
-
-def test_empty_range_needs_no_server():
-    assert ArchiveReader([Location("http://127.0.0.1:1/none.tar")], str, 1.0, lambda: None).read(5, 5) == b""

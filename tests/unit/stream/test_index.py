@@ -14,7 +14,9 @@ import pytest
 
 from packtrain.errors import FormatError
 from packtrain.stream.index import LAYOUT_FILES, Index, IndexedArchive
+from packtrain.stream.index_checksums import checksums_from_index, pack_checksums
 from packtrain.stream.index_writer import IndexDraft, write_index, write_relocated_index
+from packtrain.transfer.block_checksums import make_checksums
 
 ARCHIVE = IndexedArchive("https://data.example/train.tar", 137_853_803_520, '"5f3c-1"')
 
@@ -86,6 +88,17 @@ def test_relocated_index(tmp_path):
     moved = write_relocated_index(index, (elsewhere,), tmp_path / "moved")
     assert (moved.archives, list(moved.names())) == ((elsewhere,), list(index.names()))
     assert Index.open(tmp_path / "moved").sizes.tolist() == index.sizes.tolist()
+
+
+def test_checksums_round_trip(tmp_path):
+    (tmp_path / "data.tar").write_bytes(bytes(10_000))
+    checksums = make_checksums(tmp_path / "data.tar", 4096)
+    draft = make_draft(1, 2)
+    draft.archives = (replace(ARCHIVE, size=10_000),)
+    assert write_index(draft, tmp_path / "without").block_sizes.tolist() == []
+    draft.block_sizes, draft.digests = pack_checksums([checksums])
+    stored = checksums_from_index(write_index(draft, tmp_path / "index"))
+    assert stored == (replace(checksums, file_sha256=None, name=""),)
 
 
 def test_urls_of_files(tmp_path):

@@ -52,7 +52,12 @@ def test_nothing_to_stream():
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [("{", "is no JSON"), ('{"version": 9}', "has version 9"), ('{"version": 1}', "index"), ("[]", "packtrain-stream")],
+    [
+        ("{", "is not JSON"),
+        ('{"version": 9}', "has version 9"),
+        ('{"version": 2}', "index"),
+        ("[]", "packtrain-stream"),
+    ],
 )
 def test_damaged_config(tmp_path, text, message):
     path = tmp_path / "x.packtrain-stream"

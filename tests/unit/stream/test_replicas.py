@@ -6,14 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from packtrain.indexing import IndexRequest, build_index
 from packtrain.plan import Location
 from packtrain.stream.replicas import ArchiveReplicas
 from packtrain.stream.samples import StreamError, StreamingSamples, StreamSettings
 from packtrain.transfer.api import Replica
 from packtrain.transfer.registry import get_source
 from testbed.http_server import HttpServer, ResponseFault
-from tests.support.stream_indexes import make_archive, random_content
+from tests.support.stream_indexes import index_folder, index_tars, make_archive, random_content
 
 
 @pytest.fixture
@@ -23,8 +22,8 @@ def two_archives(tmp_path):
     for name in ("a.tar", "b.tar"):
         make_archive(tmp_path / "www", 20, name=name)
     with HttpServer(tmp_path / "www") as origin:
-        locations = [[Location(f"{origin.url}/{name}")] for name in ("a.tar", "b.tar")]
-        yield origin, StreamingSamples(build_index(IndexRequest(locations, str), tmp_path / "index"))
+        tars = {f"{origin.url}/{name}": tmp_path / "www" / name for name in ("a.tar", "b.tar")}
+        yield origin, StreamingSamples(index_tars(tars, tmp_path / "index"))
 
 
 def test_changed_archive(two_archives):
@@ -51,7 +50,7 @@ def test_changed_file_of_a_folder(tmp_path):
     (tmp_path / "data").mkdir()
     for number in range(3):
         (tmp_path / "data" / f"{number}.bin").write_bytes(random_content(number, 50))
-    index = build_index(IndexRequest([[Location((tmp_path / "data").as_uri() + "/")]], str), tmp_path / "index")
+    index = index_folder(tmp_path / "data", tmp_path / "index")
     (tmp_path / "data" / "1.bin").write_bytes(random_content(9, 60))
     assert StreamingSamples(index)[0][0] == random_content(0, 50)
     with pytest.raises(StreamError, match=r"1\.bin is not the file that was indexed: it had 50 bytes and now has 60"):
@@ -61,8 +60,7 @@ def test_changed_file_of_a_folder(tmp_path):
 def test_query_of_a_folder_url_is_kept(tmp_path):
     (tmp_path / "data/cat").mkdir(parents=True)
     (tmp_path / "data/cat/1.jpg").write_bytes(b"a cat")
-    folder = Location((tmp_path / "data").as_uri() + "/")
-    index = build_index(IndexRequest([[folder]], str), tmp_path / "index")
+    index = index_folder(tmp_path / "data", tmp_path / "index")
     location = Location("https://origin.example/train/?directread")
     replica = Replica(source=get_source(location, str), location=location, label="origin.example")
     url = ArchiveReplicas(index, (), str).sample_location(replica, 0).url
@@ -76,22 +74,6 @@ def test_etag_is_checked_despite_a_query(tmp_path, query):
         index.archives = (replace(index.archives[0], etag='"another"'),)
         with pytest.raises(StreamError, match='its ETag was "another" and now is'):
             StreamingSamples(index, settings=StreamSettings((Location(f"{origin.url}/data.tar{query}"),)))[0]
-
-
-def test_etag_of_a_mirror_is_not_stored(tmp_path):
-    """The first URL fails while the index is built, and works during the training."""
-    for name in ("first", "mirror"):
-        (tmp_path / name).mkdir()
-        make_archive(tmp_path / name, 20)
-    with HttpServer(tmp_path / "first", headers={"ETag": '"one"'}) as first, HttpServer(tmp_path / "mirror") as mirror:
-        first.faults[:] = [ResponseFault(status=503)] * 1000
-        locations = [Location(f"{origin.url}/data.tar") for origin in (first, mirror)]
-        index = build_index(IndexRequest([locations], str), tmp_path / "index")
-        first.faults.clear()
-        assert len(StreamingSamples(index).__getitems__(range(20))) == 20
-        assert [request for request in first.requests if request.headers.get("range")]
-    assert index.archives[0].etag == ""
-    assert StreamingSamples(index).index.archives[0].mirrors == (f"{mirror.url}/data.tar",)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Tests of block checksums that are stored in the index."""
+"""Tests of block checksums that are published next to archives and stored in their index."""
 
 from __future__ import annotations
 
