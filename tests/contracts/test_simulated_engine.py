@@ -145,9 +145,7 @@ def test_evicted_attempt_is_restarted():
     engine.submit([request("0-1")])
     updates = poll_until(engine, are_gone("0-1"))
     statuses = [
-        (update.status, update.execution)
-        for update in updates
-        if update.status in ("started", "interrupted", "gone")
+        (update.status, update.execution) for update in updates if update.status in ("started", "interrupted", "gone")
     ]
     n_executions = statuses[-1][1]
     assert n_executions > 1

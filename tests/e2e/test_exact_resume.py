@@ -144,7 +144,7 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 
 
 def test_resume_from_uploaded_checkpoint(attempt, images, uninterrupted, tmp_path):
-    """Agent and training are killed. The next attempt starts in an empty folder, with the uploaded checkpoint."""
+    """Agent and training are killed; the next attempt starts in an empty folder from the uploaded checkpoint."""
     recipe, destination, reached = "mnist-cnn", tmp_path / "destination", tmp_path / "reached"
     (tmp_path / "hang.py").write_text(HANG_AT_STEP)
     train = [str(RECIPES_DIR / recipe / "train.py"), *make_flags(images, recipe, ALWAYS)]
