@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING
 from packtrain import notifications
 from packtrain.engines.api import Capabilities, Engine, SubmitRequest
 from packtrain.engines.htcondor import CAPABILITIES as HTCONDOR
-from packtrain.engines.htcondor import capabilities_for
-from packtrain.engines.htcondor import HtcondorEngine, supervisor_job
+from packtrain.engines.htcondor import HtcondorEngine, capabilities_for, supervisor_job
 from packtrain.engines.htcondor.condor_client import CondorClient
 from packtrain.engines.htcondor.run_settings import RunSettings, SitePreferences
 from packtrain.engines.local import LocalEngine, capabilities

@@ -1,4 +1,4 @@
-"""A real XRootD server that stops in mid-transfer, its connections open: the transfer goes on from another one."""
+"""A real XRootD server stalls during a transfer with its connections open; the transfer continues from another one."""
 
 from __future__ import annotations
 
@@ -17,68 +17,68 @@ from testbed.xrootd import XRootDServer
 
 pytestmark = pytest.mark.slow
 SIZE = 160 << 20
-GOES_ON_WITHIN_S = 60.0  # 3 s where nothing else runs; XRootD itself would be silent for more than 75 s
+MAX_PAUSE_S = 60.0  # 3 s on an idle machine; XRootD's own timeout is more than 75 s
 
 
 @pytest.fixture
 def federation(tmp_path, monkeypatch):
-    with XRootDFederation(tmp_path / "federation") as made:
-        monkeypatch.setenv("SSL_CERT_FILE", str(made.ca))
+    with XRootDFederation(tmp_path / "federation") as federation:
+        monkeypatch.setenv("SSL_CERT_FILE", str(federation.ca))
         block = os.urandom(1 << 20)
-        with open(made.origin.object_dir / "x.bin", "wb") as file:
+        with open(federation.origin.object_dir / "x.bin", "wb") as file:
             for number in range(SIZE >> 20):
                 file.write(number.to_bytes(8, "big") + block[8:])
-        yield made
+        yield federation
 
 
-class Watch:
-    """Stops servers once a fifth has arrived, and measures the longest silence after that."""
+class ServerPauser:
+    """Pauses servers once a fifth has arrived, and measures the longest pause after that."""
 
     def __init__(self, *servers: XRootDServer) -> None:
-        self._servers, self._last, self._done = servers, 0.0, 0
-        self.longest = 0.0
+        self._servers, self._last_progress_at, self._done = servers, 0.0, 0
+        self.longest_pause_s = 0.0
 
     def __call__(self, done: int, total: int | None) -> None:
         now = time.monotonic()
-        if not self._last and done > SIZE // 5:
+        if not self._last_progress_at and done > SIZE // 5:
             for server in self._servers:
                 server.pause()
-            self._last = time.monotonic()
-        elif self._last and done > self._done:
-            self.longest = max(self.longest, now - self._last)
-            self._last = now
+            self._last_progress_at = time.monotonic()
+        elif self._last_progress_at and done > self._done:
+            self.longest_pause_s = max(self.longest_pause_s, now - self._last_progress_at)
+            self._last_progress_at = now
         self._done = max(self._done, done)
 
 
-def get(federation: XRootDFederation, target: Path, watch: Watch) -> FetchResult:
-    item = RemoteFile("x.bin", (Location(federation.url("x.bin")),))
-    fetched = fetch(item, target, str, retry_timeout_s=60, check_cancelled=lambda: None, on_progress=watch)
+def fetch_object(federation: XRootDFederation, target: Path, pauser: ServerPauser) -> FetchResult:
+    remote_file = RemoteFile("x.bin", (Location(federation.url("x.bin")),))
+    result = fetch(remote_file, target, str, retry_timeout_s=60, check_cancelled=lambda: None, on_progress=pauser)
     assert filecmp.cmp(target, federation.origin.object_dir / "x.bin", shallow=False)
-    assert watch._last, "the servers were not stopped"
-    assert watch.longest < GOES_ON_WITHIN_S
-    return fetched
+    assert pauser._last_progress_at, "the servers were not paused"
+    assert pauser.longest_pause_s < MAX_PAUSE_S
+    return result
 
 
-def host(server: XRootDServer) -> str:
+def netloc(server: XRootDServer) -> str:
     return server.url.partition("://")[2]
 
 
-@pytest.mark.parametrize("stopped", [0, 1])
-def test_a_cache_that_stops(federation, tmp_path, stopped):
-    fetched = get(federation, tmp_path / "x.bin", Watch(federation.caches[stopped]))
-    assert fetched.bytes_by_source[host(federation.caches[1 - stopped])] > 0
+@pytest.mark.parametrize("paused", [0, 1])
+def test_cache_stalls(federation, tmp_path, paused):
+    result = fetch_object(federation, tmp_path / "x.bin", ServerPauser(federation.caches[paused]))
+    assert result.bytes_by_source[netloc(federation.caches[1 - paused])] > 0
 
 
-def test_both_caches_stop_and_the_origin_is_the_last_resort(federation, tmp_path):
-    fetched = get(federation, tmp_path / "x.bin", Watch(*federation.caches))
-    assert fetched.bytes_by_source[host(federation.origin)] > 0
+def test_both_caches_stall(federation, tmp_path):
+    result = fetch_object(federation, tmp_path / "x.bin", ServerPauser(*federation.caches))
+    assert result.bytes_by_source[netloc(federation.origin)] > 0
 
 
-def test_the_origin_stops_and_a_cache_that_has_it_all_goes_on(federation, tmp_path):
+def test_origin_stalls(federation, tmp_path):
     (_, second, _) = PelicanBackend(str).find_replicas(Location(federation.url("x.bin")))
     stream = second.source.open(second.location)
     while stream.read(1 << 20):
         pass
     stream.close()
-    fetched = get(federation, tmp_path / "x.bin", Watch(federation.origin))
-    assert fetched.bytes_by_source[host(federation.caches[1])] > 0
+    result = fetch_object(federation, tmp_path / "x.bin", ServerPauser(federation.origin))
+    assert result.bytes_by_source[netloc(federation.caches[1])] > 0

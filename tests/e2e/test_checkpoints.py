@@ -291,10 +291,10 @@ def test_training_longer_than_wall_time(tmp_path, data):
     workspace.write_file(WORKFLOW.format(wall="14s", command=command))
     workspace.run("run", "workflow.yaml")
     (job,) = workspace.run_json("ps", workspace.run_folder().name)["jobs"]
-    statuses = [attempt["status"] for attempt in job["attempts"]]
+    statuses = [attempt["status"] for attempt in job["executions"]]
     assert statuses[-1] == "succeeded"
     assert set(statuses[:-1]) == {"requeued"}
-    steps = [attempt["checkpoint"]["step"] for attempt in job["attempts"][:-1]]
+    steps = [attempt["checkpoint"]["step"] for attempt in job["executions"][:-1]]
     assert steps == sorted(set(steps))
     fetches = [e.data for e in workspace.read_events("stage.ended") if e.data["stage"] == "fetch"]
     assert sum(f["source"] == "reused" for f in fetches) == len(statuses) - 1

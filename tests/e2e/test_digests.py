@@ -56,9 +56,7 @@ def test_agent_checks_digest(workspace, http_server):
 def test_large_file_is_refused_before_submission(workspace, http_server, command):
     grow(http_server)
     workspace.run(*command, write_workflow(workspace, http_server), exit_code=2)
-    message = (
-        "workflow.yaml:7:13: data.bin has 1.1 GB, but a job can compute the crc32c of at most 1 GiB"
-    )
+    message = "workflow.yaml:7:13: data.bin has 1.1 GB, but a job can compute the crc32c of at most 1 GiB"
     assert f"{message}; give its sha256 or md5 instead" in " ".join(workspace.stderr.split())
     assert not (workspace.folder / ".packtrain").exists()
 

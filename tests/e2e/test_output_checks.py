@@ -75,7 +75,7 @@ def test_invalid_outputs_fail_the_job(tmp_path):
         kind, message = EXPECTED_FAILURES[case]
         assert (job["status"], job["failure"]["kind"]) == ("failed", kind)
         assert message in job["failure"]["detail"]
-        assert len(job["attempts"]) == 1, "a retry would fail in the same way"
+        assert len(job["executions"]) == 1, "a retry would fail in the same way"
         assert not (workspace.run_folder() / "jobs" / job["job"] / "output" / "model.pt").exists()
     explanation = workspace.run("why")
     assert all(message.partition("`")[0] in explanation for _, message in EXPECTED_FAILURES.values())

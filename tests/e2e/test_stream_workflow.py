@@ -71,8 +71,8 @@ def test_nested_tar(workspace, tmp_path):
         write_workflow(workspace, f"http: {{url: {origin.url}/train.tar, token: '${{env:MY_TOKEN}}'}}", "--epochs 2")
         out = workspace.run("run", "workflow.yaml")
     assert "data: 36 samples of 3 classes to stream, indexed in" in out
-    assert "○ stage   71.7 kB before the first batch; 71.7 kB of disk" in said
-    assert "● stream  the index and 71.7 kB before the first batch; 71.7 kB an epoch, kept on disk" in said
+    assert "○ stage   71.7 kB before the first batch; 71.7 kB of disk" in out
+    assert "● stream  the index and 71.7 kB before the first batch; 71.7 kB an epoch, cached on disk" in out
     report = read_report(workspace)
     assert report["samples"] == expected * 2
     assert report["class_names"] == list(CLASS_NAMES)
@@ -98,7 +98,7 @@ def test_download_cache_is_shared_between_runs(workspace, origin, tmp_path):
     assert entry["source"] == f"{origin.url}/train.tar"
     again = Workspace(tmp_path / "again", **workspace.environment)
     again.folder.mkdir()
-    write(again, f"http: {{url: {origin.url}/train.tar}}")
+    write_workflow(again, f"http: {{url: {origin.url}/train.tar}}")
     again.run("run", "workflow.yaml")
     second = read_report(again)
     assert first["samples"] == second["samples"] == expected

@@ -29,7 +29,7 @@ def attempt_ids(workspace, run: str) -> list[str]:
 def test_restarted_supervisor_reopens_once(workspace):
     run = workspace.run_json("run", "workflow.yaml", exit_code=10)["run"]
     epoch = SqliteStore(workspace.folder / "store.db").get_lease(run).epoch
-    command = ("supervise", run, "--reopen-after", epoch, "--in-schedd")
+    command = ("supervise", run, "--reopen-after-epoch", epoch, "--in-schedd")
     workspace.run(*command)
     workspace.run(*command)
     assert attempt_ids(workspace, run) == ["0-1", "0-2"]
@@ -67,5 +67,5 @@ def test_temporary_error_makes_schedd_retry(workspace, monkeypatch, where):
 
 def finish_run(workspace, monkeypatch) -> tuple[str, SqliteStore]:
     monkeypatch.setenv("PACKTRAIN_STORE", str(workspace.folder / "store.db"))
-    monkeypatch.setattr(supervise, "_listen", lambda *_: None)  # the signal handlers belong to pytest
+    monkeypatch.setattr(supervise, "_install_signal_handlers", lambda *_: None)  # the signal handlers belong to pytest
     return workspace.run_json("run", "workflow.yaml", exit_code=10)["run"], SqliteStore(workspace.folder / "store.db")

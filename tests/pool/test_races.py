@@ -36,7 +36,7 @@ def vacate_at_agent_end(desk, fast=(), jobs=JOBS):
                 name = f"{int(cluster)}.{int(proc)}"
                 if name not in vacated:
                     vacated.add(name)
-                    desk.pool.run(["condor_vacate_job", *fast, name], check=False)
+                    desk.pool.run_as_user(["condor_vacate_job", *fast, name], check=False)
         return len(vacated) == jobs
 
     desk.wait_for(vacate_ended)

@@ -1,4 +1,4 @@
-"""Every plan survives the way to JSON and back."""
+"""Any plan survives encoding to JSON and decoding."""
 
 import dataclasses
 import json
@@ -12,7 +12,7 @@ from packtrain import plan
 from packtrain.errors import FormatError
 from packtrain.plan import model
 
-# Lone surrogates cannot be written as UTF-8, and no spec lets one through.
+# Lone surrogates cannot be written as UTF-8, and the workflow loader rejects them.
 TEXT = st.text(st.characters(exclude_categories=("Cs",)), max_size=12)
 LEAVES = {
     str: TEXT,
@@ -24,74 +24,74 @@ LEAVES = {
 STEPS = st.deferred(lambda: st.lists(steps(), max_size=2).map(tuple))
 
 
-def of_type(kind):
-    """A strategy for a type of the plan's model."""
-    origin, parts = typing.get_origin(kind), typing.get_args(kind)
-    if kind in LEAVES:
-        return LEAVES[kind]
+def type_strategy(plan_type):
+    """Return a strategy for a type of the plan model."""
+    origin, parts = typing.get_origin(plan_type), typing.get_args(plan_type)
+    if plan_type in LEAVES:
+        return LEAVES[plan_type]
     if origin is typing.Union:
-        return st.one_of([of_type(part) for part in parts])
+        return st.one_of([type_strategy(part) for part in parts])
     if origin is tuple:
-        return STEPS if parts[0] is plan.Step else st.lists(of_type(parts[0]), max_size=2).map(tuple)
-    return made(kind)
+        return STEPS if parts[0] is plan.Step else st.lists(type_strategy(parts[0]), max_size=2).map(tuple)
+    return class_strategy(plan_type)
 
 
-def made(kind):
-    hints = typing.get_type_hints(kind, vars(model))
-    fields = [field.name for field in dataclasses.fields(kind) if field.init and field.name != "version"]
-    return st.builds(kind, **{name: of_type(hints[name]) for name in fields})
+def class_strategy(plan_type):
+    hints = typing.get_type_hints(plan_type, vars(model))
+    fields = [field.name for field in dataclasses.fields(plan_type) if field.init and field.name != "version"]
+    return st.builds(plan_type, **{name: type_strategy(hints[name]) for name in fields})
 
 
 def steps():
-    runs = st.builds(plan.Step, name=TEXT, action=made(plan.RunAction))
+    run_steps = st.builds(plan.Step, name=TEXT, action=class_strategy(plan.RunAction))
     return st.recursive(
-        runs,
-        lambda below: st.builds(
+        run_steps,
+        lambda children: st.builds(
             plan.Step,
             name=TEXT,
             action=st.one_of(
-                st.builds(plan.GroupAction, st.tuples(below)),
-                st.builds(plan.ForAction, TEXT, st.tuples(TEXT), st.booleans(), st.tuples(below)),
-                st.builds(plan.LaunchAction, TEXT, st.integers(0, 64), st.tuples(below)),
-                st.builds(plan.UseAction, TEXT, st.just(()), TEXT, st.tuples(below), st.tuples(TEXT)),
+                st.builds(plan.GroupAction, st.tuples(children)),
+                st.builds(plan.ForAction, TEXT, st.tuples(TEXT), st.booleans(), st.tuples(children)),
+                st.builds(plan.LaunchAction, TEXT, st.integers(0, 64), st.tuples(children)),
+                st.builds(plan.UseAction, TEXT, st.just(()), TEXT, st.tuples(children), st.tuples(TEXT)),
             ),
-            catch=st.tuples(below) | st.just(()),
-            finally_=st.tuples(below) | st.just(()),
+            catch=st.tuples(children) | st.just(()),
+            finally_=st.tuples(children) | st.just(()),
         ),
         max_leaves=4,
     )
 
 
-PLANS = made(plan.Plan)
-SLOW_TO_MAKE = [HealthCheck.too_slow]  # there are that many fields
+PLANS = class_strategy(plan.Plan)
+SUPPRESSED = [HealthCheck.too_slow]  # plans have many fields
 
 
 @given(PLANS)
-@settings(max_examples=100, suppress_health_check=SLOW_TO_MAKE)
-def test_decode_undoes_encode(made_plan):
-    assert plan.decode(plan.Plan, plan.encode(made_plan)) == made_plan
+@settings(max_examples=100, suppress_health_check=SUPPRESSED)
+def test_round_trip(some_plan):
+    assert plan.decode(plan.Plan, plan.encode(some_plan)) == some_plan
 
 
 @given(PLANS)
-@settings(max_examples=100, suppress_health_check=SLOW_TO_MAKE)
-def test_decode_undoes_encode_through_json(made_plan):
-    assert plan.decode(plan.Plan, json.loads(json.dumps(plan.encode(made_plan)))) == made_plan
+@settings(max_examples=100, suppress_health_check=SUPPRESSED)
+def test_json_round_trip(some_plan):
+    assert plan.decode(plan.Plan, json.loads(json.dumps(plan.encode(some_plan)))) == some_plan
 
 
 @given(PLANS)
-@settings(max_examples=20, suppress_health_check=SLOW_TO_MAKE)
-def test_a_plan_file_says_what_the_plan_said(tmp_path_factory, made_plan):
+@settings(max_examples=20, suppress_health_check=SUPPRESSED)
+def test_file_round_trip(tmp_path_factory, some_plan):
     path = tmp_path_factory.mktemp("plan") / "plan.json"
-    plan.write_plan(made_plan, path)
-    assert plan.read_plan(path) == made_plan
+    plan.write_plan(some_plan, path)
+    assert plan.read_plan(path) == some_plan
 
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=5),
-    lambda below: (
-        st.lists(below, max_size=3)
+    lambda children: (
+        st.lists(children, max_size=3)
         | st.dictionaries(
-            st.sampled_from(["run", "name", "jobs", "steps", "kind", "action", "id", "x"]), below, max_size=4
+            st.sampled_from(["run", "name", "jobs", "steps", "kind", "action", "id", "x"]), children, max_size=4
         )
     ),
     max_leaves=10,
@@ -100,6 +100,6 @@ JSON = st.recursive(
 
 @given(JSON)
 @settings(max_examples=300)
-def test_what_is_no_plan_is_a_format_error_and_nothing_else(value):
+def test_invalid_plans(value):
     with pytest.raises(FormatError):
         plan.decode(plan.Plan, {"run": "r", "name": "n", "engine": "e", "jobs": [value]} if value != [] else value)

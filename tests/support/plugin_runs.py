@@ -1,4 +1,4 @@
-"""Runs the plugin as HTCondor's starter does."""
+"""Runs the transfer plugin as HTCondor's starter does."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from packtrain.engines.bundle import build_plugin
 
 
 class PluginRun:
+    """The plugin in a job's folder. Call it with pairs of URL and local path to get the result ads."""
+
     def __init__(self, folder: Path, **environment: str) -> None:
         self.folder, self.program = folder, folder / "packtrain-plugin.pyz"
         self.outfile = folder / ".plugin.out"
@@ -24,7 +26,7 @@ class PluginRun:
         self.environment["_CONDOR_JOB_AD"] = str(self.folder / "job.ad")
 
     def start(self, *pairs, upload=False):
-        """`pairs` of an address and a local path. The outfile has room for answers, as HTCondor makes it."""
+        """Start the plugin on pairs of URL and local path. As in HTCondor, the outfile is preallocated."""
         ads = [{"LocalFileName": str(path), "Url": url} for url, path in pairs]
         (self.folder / ".plugin.in").write_text("".join(map(format_new_classad, ads)))
         self.outfile.write_text(" " * 19264)
@@ -34,10 +36,10 @@ class PluginRun:
         return self
 
     def wait_for_results(self):
-        """The result ads."""
+        """Wait for the plugin to exit and return the result ads."""
         _, self.stderr = self.process.communicate(timeout=60)
         self.exit_code = self.process.returncode
-        assert self.outfile.stat().st_size >= 19264, "its room is kept"
+        assert self.outfile.stat().st_size >= 19264, "the preallocated size is kept"
         return parse_new_classads(self.outfile.read_text())
 
     def __call__(self, *pairs, upload=False):

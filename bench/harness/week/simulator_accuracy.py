@@ -44,6 +44,7 @@ def predict_metrics(user_log: Path, week: ReplayWeek) -> dict[str, float]:
     ]
     out = subprocess.run([*command, "--json"], check=True, stdout=subprocess.PIPE, text=True).stdout
     result = json.loads(out)["scenarios"]["prediction"]
+    result["success"] = result["success_percent"]
     return {f"predicted_{name}": result[name]["mean"] for name in COMPARED_METRICS}
 
 

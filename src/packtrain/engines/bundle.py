@@ -25,7 +25,7 @@ PLUGIN_PACKAGES = ("plan", "events", "transfer", "plugin")
 _SOURCE_ROOT = Path(packtrain.__file__).parent
 _LAUNCHER_PATH = _SOURCE_ROOT / "agent" / "launch.sh"
 _ZIP_EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest time that a zip can store
-# The standard importer compiles each module twice: once more to find its file name.
+# The standard importer compiles each module twice, because it also does so to find the file name.
 _ZIP_IMPORTER = """import zipimport
 
 

@@ -23,7 +23,7 @@ V = TypeVar("V")
 _MAX_SAMPLES = 1000
 _MIN_MEASURED_FRACTION = 0.05  # of a stage: progress between two reports that is enough to estimate the speed
 _MIN_TOTAL_FRACTION = 0.1  # of a stage: progress since its start that is enough to estimate the speed
-_MAX_RESTORED_FRACTION = 0.8  # of a training: if more was restored, the rest says little about the whole
+_MAX_RESTORED_FRACTION = 0.8  # of a training: if more was restored, the rest is too short to estimate the whole
 
 
 class TrainingRuntime(NamedTuple):

@@ -13,7 +13,7 @@ An *execution* is one start of an attempt. The local engine starts an attempt on
 again, for example after an eviction. An attempt that has not been started is shown as one execution without a start.
 
 An *agent* is the process that runs during an execution. It reports how far it is and how it ended. An agent that exits
-with 85 asks the pool to start it again in the same place, so one start may have several agents. Each agent of a start
+with 85 asks the pool to start it again in the same sandbox, so one start may have several agents. Each agent of a start
 is shown as an execution of its own.
 
 Three sources report about the same execution, and any of them may be late or silent:
@@ -96,7 +96,7 @@ _END_TRANSITIONS = {
 
 _START_TRANSITIONS = {T.EXECUTION_STARTED: A.RUNNING, T.AGENT_STARTED: A.RUNNING, T.HELD: A.HELD}
 
-# A trigger that a row does not list leaves the status unchanged.
+# A trigger that a row does not list does not change the status.
 EXECUTION_TRANSITIONS: dict[ExecutionStatus, dict[Trigger, ExecutionStatus]] = {
     A.SUBMITTING: {T.SUBMITTED: A.QUEUED, **_START_TRANSITIONS, **_END_TRANSITIONS},
     A.QUEUED: {**_START_TRANSITIONS, **_END_TRANSITIONS},

@@ -49,17 +49,17 @@ def styled_status(status: str) -> Text:
     return Text(status, STATUS_STYLES.get(status, ""))
 
 
-def render_run(state: RunState, supervised: bool, width: int, max_rows: int = 20) -> RenderableType:
+def render_run(state: RunState, has_live_supervisor: bool, width: int, max_rows: int = 20) -> RenderableType:
     """Render a run: a headline, and one row per job, running jobs first.
 
     Args:
         state: The run.
-        supervised: Whether a supervisor is alive.
+        has_live_supervisor: Whether a supervisor is alive.
         width: Width of the terminal in columns.
         max_rows: Maximum number of jobs to show.
     """
     jobs = sorted(state.jobs.values(), key=lambda job: (_STATUS_RANK.get(job.status, 9), _job_sort_key(job.id)))
-    parts: list[RenderableType] = [_headline(state, supervised)]
+    parts: list[RenderableType] = [_headline(state, has_live_supervisor)]
     if len(jobs) == 1 and jobs[0].latest_execution:
         parts += _finished_stages(jobs[0].latest_execution)
     parts.append(render_job_table(jobs[:max_rows], width))
@@ -68,9 +68,9 @@ def render_run(state: RunState, supervised: bool, width: int, max_rows: int = 20
     return Group(*parts)
 
 
-def _headline(state: RunState, supervised: bool) -> Text:
+def _headline(state: RunState, has_live_supervisor: bool) -> Text:
     line = Text.assemble((state.run, "bold"), "  ", str(state.metadata.get("engine", "")), " · ")
-    line.append_text(styled_status(run_status(state, supervised)))
+    line.append_text(styled_status(run_status(state, has_live_supervisor)))
     if len(state.jobs) > 1:
         counts = ((status, state.count_jobs(status)) for status in JobStatus)
         text = ", ".join(f"{count} {status.value}" for status, count in counts if count)

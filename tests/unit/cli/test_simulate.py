@@ -31,7 +31,8 @@ def test_json_is_reproducible(simulate):
     assert code == 0 and result["jobs"] == 100 and result["slots"] == 125
     plain = result["scenarios"]["plain"]
     assert plain["n_runs"] == 4
-    assert plain["success_percent"]["ci_low"] <= plain["success_percent"]["mean"] <= plain["success_percent"]["ci_high"]
+    success = plain["success_percent"]
+    assert success["ci_low"] <= success["mean"] <= success["ci_high"]
     assert plain["wasted_slot_s"]["wasted_transfer"]["mean"] > 0
     assert simulate(*arguments)[1] == out
 
@@ -68,7 +69,11 @@ def test_scenario_file(simulate):
         ((), 2, "Missing option '--from'"),
         (("--from", "nowhere"), 4, "there is neither a run nor a file 'nowhere'"),
         (("--from", "prose.txt"), 2, "prose.txt is neither an HTCondor user log nor a job table"),
-        (("--from", "waiting.csv"), 2, "waiting: none of its jobs ran to the end"),
+        (
+            ("--from", "waiting.csv"),
+            2,
+            "waiting: none of its jobs ran to the end, so there is nothing to calibrate from",
+        ),
         (
             ("--from", WEEK_TABLE, "--scenario", "wild"),
             4,

@@ -60,12 +60,12 @@ def test_strings_with_hash_are_kept():
 
 
 def test_body_with_only_a_docstring():
-    source = 'class A(Exception):\n    """Words\n    on two lines."""\n\n\ndef f():\n    """More."""\n\n\nx = 1\n'
+    source = 'class A(Exception):\n    """Text\n    on two lines."""\n\n\ndef f():\n    """More."""\n\n\nx = 1\n'
     assert _strip_and_compare(source) == "class A(Exception):\n    pass\n\n\n\ndef f():\n    pass\n\n\nx = 1\n"
 
 
 def test_last_body_with_only_a_docstring():
-    assert _strip_and_compare('def f():\n    """Words."""\n') == "def f():\n    pass\n"
+    assert _strip_and_compare('def f():\n    """Text."""\n') == "def f():\n    pass\n"
 
 
 def test_quotes_and_backslashes_in_docstrings():

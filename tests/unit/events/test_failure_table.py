@@ -1,4 +1,4 @@
-"""The table of failures: complete, and consistent with its own rules."""
+"""The table of failure kinds is complete and consistent."""
 
 from __future__ import annotations
 
@@ -9,71 +9,75 @@ from packtrain.events import FAILURE_KINDS, Failure, kinds
 from packtrain.events.failure import ACTIONS, CONFIRM_ELSEWHERE, FAIL_JOB, RETRY, STOP_RUN
 
 RANGES = {"user": (10, 29), "data": (30, 44), "site": (45, 59), "pool": (60, 69), "packtrain": (70, 79)}
-ROWS = sorted(FAILURE_KINDS.items())
+SORTED_KINDS = sorted(FAILURE_KINDS.items())
 
 
 def test_exit_codes_are_unique():
-    codes = [row.exit_code for row in FAILURE_KINDS.values()]
+    codes = [kind_info.exit_code for kind_info in FAILURE_KINDS.values()]
     assert len(codes) == len(set(codes))
 
 
-def test_the_codes_for_going_on_are_free():
+def test_resume_exit_codes_are_reserved():
     assert (EXIT_RESUME_IN_PLACE, EXIT_REQUEUE) == (85, 86)
-    assert not {85, 86} & {row.exit_code for row in FAILURE_KINDS.values()}
+    assert not {85, 86} & {kind_info.exit_code for kind_info in FAILURE_KINDS.values()}
 
 
-@pytest.mark.parametrize(("kind", "row"), ROWS, ids=[kind for kind, _ in ROWS])
-def test_each_kind_keeps_the_rules(kind, row):
-    first, last = RANGES[row.blame]
-    assert first <= row.exit_code <= last
-    assert len(row.meaning.split()) >= 3
-    assert row.remedy
-    assert not row.meaning.endswith(".") and not row.remedy.endswith(".")
+@pytest.mark.parametrize(("kind", "kind_info"), SORTED_KINDS, ids=[kind for kind, _ in SORTED_KINDS])
+def test_failure_kind(kind, kind_info):
+    first, last = RANGES[kind_info.blame]
+    assert first <= kind_info.exit_code <= last
+    assert len(kind_info.meaning.split()) >= 3
+    assert kind_info.remedy
+    assert not kind_info.meaning.endswith(".") and not kind_info.remedy.endswith(".")
     assert kind == kind.lower() and kind.replace("_", "").isalpha()
-    assert row.action in ACTIONS
-    assert not (row.transient and row.action in (CONFIRM_ELSEWHERE, STOP_RUN, FAIL_JOB)), "what may pass is tried again"
+    assert kind_info.action in ACTIONS
+    assert not (kind_info.transient and kind_info.action in (CONFIRM_ELSEWHERE, STOP_RUN, FAIL_JOB)), (
+        "transient failures are retried"
+    )
 
 
-def test_only_mistakes_of_the_user_can_stop_a_run():
-    assert {row.blame for row in FAILURE_KINDS.values() if row.action in (CONFIRM_ELSEWHERE, STOP_RUN)} == {"user"}
+def test_only_user_errors_stop_a_run():
+    assert {
+        kind_info.blame for kind_info in FAILURE_KINDS.values() if kind_info.action in (CONFIRM_ELSEWHERE, STOP_RUN)
+    } == {"user"}
 
 
-def test_a_kind_of_a_newer_version_is_tried_again_if_it_may_pass():
-    newer = {"kind": "of_tomorrow", "stage": "fetch", "blame": "site", "transient": True, "detail": "d"}
-    assert Failure.from_data(newer).action == RETRY
-    assert Failure.from_data({**newer, "transient": False}).action == FAIL_JOB
+def test_action_of_unknown_kind():
+    data = {"kind": "future_kind", "stage": "fetch", "blame": "site", "transient": True, "detail": "d"}
+    assert Failure.from_data(data).action == RETRY
+    assert Failure.from_data({**data, "transient": False}).action == FAIL_JOB
 
 
 @pytest.mark.parametrize("error", [FailedError("disk_full", "no room"), TransferError("disk_full", "no room", "x")])
-def test_a_failed_error_becomes_its_failure(error):
+def test_from_failed_error(error):
     failure = Failure.from_error(error, "fetch")
     assert failure == Failure("disk_full", "fetch", "site", True, "no room")
     assert failure.exit_code == FAILURE_KINDS["disk_full"].exit_code
 
 
-def test_any_other_error_is_internal():
+def test_from_other_error():
     failure = Failure.from_error(ZeroDivisionError("oh"), "steps")
     assert (failure.kind, failure.detail) == ("internal", "ZeroDivisionError: oh")
 
 
-def test_a_failure_survives_the_round_trip_through_an_event():
+def test_round_trip():
     failure = Failure.from_kind("step_failed", "steps", "exit code 3")
     assert Failure.from_data(failure.to_data()) == failure
 
 
-def test_a_kind_of_a_newer_version_is_kept_with_what_it_says():
-    newer = {"kind": "of_tomorrow", "stage": "fetch", "blame": "site", "transient": True, "detail": "d"}
-    failure = Failure.from_data(newer)
-    assert failure.to_data() == newer
+def test_unknown_kind_keeps_its_data():
+    data = {"kind": "future_kind", "stage": "fetch", "blame": "site", "transient": True, "detail": "d"}
+    failure = Failure.from_data(data)
+    assert failure.to_data() == data
     assert failure.exit_code == FAILURE_KINDS["internal"].exit_code
 
 
-def test_an_unknown_kind_cannot_be_made():
+def test_from_unknown_kind():
     with pytest.raises(KeyError):
-        Failure.from_kind("of_tomorrow", "fetch", "d")
+        Failure.from_kind("future_kind", "fetch", "d")
 
 
-def test_every_kind_of_event_is_described():
-    named = {value for name, value in vars(kinds).items() if name.isupper() and isinstance(value, str)}
-    assert named == set(kinds.EVENT_KINDS)
+def test_event_kinds_are_described():
+    constants = {value for name, value in vars(kinds).items() if name.isupper() and isinstance(value, str)}
+    assert constants == set(kinds.EVENT_KINDS)
     assert all(kinds.EVENT_KINDS.values())

@@ -1,4 +1,4 @@
-"""A disk that takes half a line costs that line, and no other."""
+"""A full disk truncates one line of a journal; the lines after it remain readable."""
 
 import os
 import subprocess
@@ -6,7 +6,7 @@ import sys
 
 from packtrain.events import JournalReader
 
-PROGRAM = """
+SCRIPT = """
 import resource, signal, sys
 from pathlib import Path
 from packtrain.events import Journal, Redactor
@@ -19,7 +19,7 @@ resource.setrlimit(resource.RLIMIT_FSIZE, (journal.path.stat().st_size + 20, har
 for _ in range(2):
     try:
         journal.emit("notice", text="lost")
-        sys.exit("the full disk was not noticed")
+        sys.exit("emit did not raise OSError")
     except OSError:
         pass
 resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
@@ -27,9 +27,9 @@ journal.emit("agent.ended", outcome="failed")
 """
 
 
-def test_the_line_after_a_torn_one_can_be_read(tmp_path):
-    environ = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
-    subprocess.run([sys.executable, "-c", PROGRAM, str(tmp_path / "journal")], check=True, env=environ)
+def test_line_after_truncated_line(tmp_path):
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    subprocess.run([sys.executable, "-c", SCRIPT, str(tmp_path / "journal")], check=True, env=env)
     reader = JournalReader(tmp_path / "journal")
     assert [(event.kind, event.seq) for event in reader.read()] == [("notice", 1), ("agent.ended", 4)]
     assert reader.n_invalid_lines == 1

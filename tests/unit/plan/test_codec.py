@@ -1,4 +1,4 @@
-"""The plan codec is strict: every mistake is a FormatError that names its place."""
+"""Encoding and decoding plans. Every error is a FormatError that names the key."""
 
 from __future__ import annotations
 
@@ -48,72 +48,73 @@ PLAN = Plan("run-1", "name", "local", (JOB,))
 JSON = json.loads(json.dumps(encode(PLAN)))
 
 
-def test_a_plan_survives_the_round_trip(tmp_path):
+def test_round_trip(tmp_path):
     path = tmp_path / "plan.json"
     write_plan(PLAN, path)
     assert read_plan(path) == PLAN
-    assert [p.name for p in tmp_path.iterdir()] == ["plan.json"], "no temporary file stays behind"
+    assert [p.name for p in tmp_path.iterdir()] == ["plan.json"], "no temporary file remains"
 
 
-def test_defaults_are_left_out_but_version_and_kinds_stay():
+def test_defaults_are_omitted():
+    """The version and the kinds of actions are always written."""
     assert JSON["version"] == PLAN_VERSION
     assert JSON["jobs"][0]["steps"][0]["action"]["kind"] == "run"
     assert "htcondor" not in JSON
-    assert "patience_s" not in JSON["jobs"][0]
+    assert "retry_timeout_s" not in JSON["jobs"][0]
 
 
-def test_a_whole_number_is_a_float_where_one_is_asked_for():
+def test_int_becomes_float():
     assert decode(Limits, {"wall_time_s": 60}).wall_time_s == 60.0
     assert isinstance(decode(Limits, {"wall_time_s": 60}).wall_time_s, float)
 
 
-def at(value, *keys):
+def value_at(value, *keys):
     for key in keys:
         value = value[key]
     return value
 
 
 JOB_0, STEP_0 = ("jobs", 0), ("jobs", 0, "steps", 0)
-WRONG = {
-    "an unknown key": ((), "extra", 1, "plan has the unknown key 'extra'"),
-    "an unknown key below": (JOB_0, "colour", "red", r"plan.jobs\[0\] has the unknown key 'colour'"),
-    "a kind where there is none": (JOB_0, "kind", "job", r"plan.jobs\[0\] has the unknown key 'kind'"),
-    "a text for a number": (
+BAD_VALUES = {
+    "unknown key": ((), "extra", 1, "plan has the unknown key 'extra'"),
+    "unknown nested key": (JOB_0, "colour", "red", r"plan.jobs\[0\] has the unknown key 'colour'"),
+    "unexpected kind": (JOB_0, "kind", "job", r"plan.jobs\[0\] has the unknown key 'kind'"),
+    "str for int": (
         (*JOB_0, "limits"),
         "max_attempts",
         "3",
         r"plan.jobs\[0\].limits.max_attempts should be int",
     ),
-    "a bool for a number": (
+    "bool for int": (
         (*JOB_0, "limits"),
         "max_attempts",
         True,
         r"limits.max_attempts should be int, but is bool",
     ),
-    "a bool for a float": ((*JOB_0, "limits"), "grace_s", True, r"limits.grace_s should be float, but is bool"),
-    "a float for a number": (
+    "bool for float": ((*JOB_0, "limits"), "grace_s", True, r"limits.grace_s should be float, but is bool"),
+    "float for int": (
         (*JOB_0, "limits"),
         "max_attempts",
         1.5,
         r"limits.max_attempts should be int, but is float",
     ),
-    "a number beyond floats": ((*JOB_0, "limits"), "wall_time_s", 10**400, r"limits.wall_time_s is too large"),
-    "a number for a text": ((), "name", 5, "plan.name should be str, but is int"),
-    "null for a text": ((), "name", None, "plan.name should be str, but is NoneType"),
-    "a dict for a list": ((), "jobs", {}, "plan.jobs should be list, but is dict"),
-    "a list for a dict": ((), "jobs", [[]], r"plan.jobs\[0\] should be dict, but is list"),
-    "an unknown kind": ((*STEP_0, "action"), "kind", "dance", r"steps\[0\].action has the unknown kind 'dance'"),
-    "an odd kind": ((*STEP_0, "action"), "kind", ["run"], r"steps\[0\].action has the unknown kind \['run'\]"),
-    "a key of another kind": ((*STEP_0, "action"), "parallel", True, r"action has the unknown key 'parallel'"),
-    "a number for a secret": ((*STEP_0, "action", "env", 0), "value", 5, r"env\[0\].value should be str, but is int"),
-    "a list for a container": ((*STEP_0, "action"), "container", [], r"action.container should be dict, but is list"),
+    "int too large for float": ((*JOB_0, "limits"), "wall_time_s", 10**400, r"limits.wall_time_s is too large"),
+    "int for str": ((), "name", 5, "plan.name should be str, but is int"),
+    "null for str": ((), "name", None, "plan.name should be str, but is NoneType"),
+    "dict for list": ((), "jobs", {}, "plan.jobs should be list, but is dict"),
+    "list for dict": ((), "jobs", [[]], r"plan.jobs\[0\] should be dict, but is list"),
+    "unknown kind": ((*STEP_0, "action"), "kind", "dance", r"steps\[0\].action has the unknown kind 'dance'"),
+    "kind is a list": ((*STEP_0, "action"), "kind", ["run"], r"steps\[0\].action has the unknown kind \['run'\]"),
+    "key of another kind": ((*STEP_0, "action"), "parallel", True, r"action has the unknown key 'parallel'"),
+    "int for secret": ((*STEP_0, "action", "env", 0), "value", 5, r"env\[0\].value should be str, but is int"),
+    "list for container": ((*STEP_0, "action"), "container", [], r"action.container should be dict, but is list"),
 }
 
 
-@pytest.mark.parametrize(("keys", "key", "value", "message"), WRONG.values(), ids=WRONG.keys())
-def test_a_wrong_value_is_a_format_error_that_names_its_place(keys, key, value, message):
+@pytest.mark.parametrize(("keys", "key", "value", "message"), BAD_VALUES.values(), ids=BAD_VALUES.keys())
+def test_bad_values(keys, key, value, message):
     data = copy.deepcopy(JSON)
-    at(data, *keys)[key] = value
+    value_at(data, *keys)[key] = value
     with pytest.raises(FormatError, match=message):
         decode(Plan, data)
 
@@ -127,15 +128,15 @@ MISSING = [
 
 
 @pytest.mark.parametrize(("keys", "key", "message"), MISSING)
-def test_a_missing_key_is_a_format_error_that_names_its_place(keys, key, message):
+def test_missing_keys(keys, key, message):
     data = copy.deepcopy(JSON)
-    del at(data, *keys)[key]
+    del value_at(data, *keys)[key]
     with pytest.raises(FormatError, match=message):
         decode(Plan, data)
 
 
 @pytest.mark.parametrize("version", [PLAN_VERSION + 1, 0, None, "1", True, 1.0])
-def test_another_version_is_refused(tmp_path, version):
+def test_other_versions(tmp_path, version):
     path = tmp_path / "plan.json"
     path.write_text(json.dumps({**JSON, "version": version}))
     with pytest.raises(FormatError, match="version"):
@@ -144,27 +145,27 @@ def test_another_version_is_refused(tmp_path, version):
 
 UNREADABLE = {
     "empty": b"",
-    "half": json.dumps(JSON).encode()[:100],
-    "no utf-8": b'{"version": "\xff"}',
-    "a list": b"[]",
+    "truncated": json.dumps(JSON).encode()[:100],
+    "not UTF-8": b'{"version": "\xff"}',
+    "list": b"[]",
     "too deep": b"[" * 100_000,
 }
 
 
 @pytest.mark.parametrize("content", UNREADABLE.values(), ids=UNREADABLE.keys())
-def test_a_broken_file_is_a_format_error_that_names_it(tmp_path, content):
+def test_unreadable_files(tmp_path, content):
     path = tmp_path / "plan.json"
     path.write_bytes(content)
     with pytest.raises(FormatError, match=r"plan\.json"):
         read_plan(path)
 
 
-def test_a_missing_file_is_a_format_error(tmp_path):
+def test_missing_file(tmp_path):
     with pytest.raises(FormatError, match="cannot be read"):
         read_plan(tmp_path / "plan.json")
 
 
-def test_steps_nested_too_deeply_are_a_format_error():
+def test_nesting_limit():
     data = encode(Step("leaf", RunAction("x")))
     for _ in range(2000):
         data = {"name": "group", "action": {"kind": "steps", "steps": [data]}}
@@ -172,7 +173,7 @@ def test_steps_nested_too_deeply_are_a_format_error():
         decode(Step, data, "step")
 
 
-def test_steps_of_a_sane_depth_are_fine():
+def test_nested_steps():
     step = STEP
     for _ in range(20):
         step = Step("group", GroupAction((step,)))

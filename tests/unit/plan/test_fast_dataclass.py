@@ -1,4 +1,4 @@
-"""The classes of a plan behave as frozen dataclasses do."""
+"""The fast dataclass decorator behaves like `dataclasses.dataclass(frozen=True)`."""
 
 from __future__ import annotations
 
@@ -8,58 +8,58 @@ from typing import Any
 
 import pytest
 
-from packtrain.plan.fast_dataclass import dataclass as ours
+from packtrain.plan.fast_dataclass import dataclass as fast_dataclass
 
 STANDARD = dataclasses.dataclass
 
 
-def kind(decorator: Any) -> Any:
+def make_class(decorator: Any) -> Any:
     @decorator(frozen=True)
-    class Kind:
+    class Example:
         first: int
         second: tuple[int, ...] = ()
         third: list[int] = field(default_factory=list)
 
-    return Kind
+    return Example
 
 
-@pytest.fixture(params=[ours, STANDARD], ids=["ours", "standard"])
-def made(request: pytest.FixtureRequest) -> Any:
-    return kind(request.param)
+@pytest.fixture(params=[fast_dataclass, STANDARD], ids=["fast", "standard"])
+def example_class(request: pytest.FixtureRequest) -> Any:
+    return make_class(request.param)
 
 
 @pytest.mark.parametrize(
-    ("args", "given"),
+    ("args", "kwargs"),
     [((1,), {}), ((1, (2,)), {}), ((1, (2,), [3]), {}), ((), {"third": [3], "first": 1}), ((1,), {"second": (2,)})],
 )
-def test_fields_are_given_in_any_way(made, args, given):
-    one = made(*args, **given)
-    assert (one.first, one.second) == (1, (2,) if len(args) > 1 or "second" in given else ())
-    assert one.third == ([3] if len(args) > 2 or "third" in given else [])
-    assert one == made(*args, **given)
-    assert dataclasses.asdict(one) == {"first": one.first, "second": one.second, "third": one.third}
-    assert repr(one).endswith(f"Kind(first=1, second={one.second!r}, third={one.third!r})")
+def test_construction(example_class, args, kwargs):
+    example = example_class(*args, **kwargs)
+    assert (example.first, example.second) == (1, (2,) if len(args) > 1 or "second" in kwargs else ())
+    assert example.third == ([3] if len(args) > 2 or "third" in kwargs else [])
+    assert example == example_class(*args, **kwargs)
+    assert dataclasses.asdict(example) == {"first": example.first, "second": example.second, "third": example.third}
+    assert repr(example).endswith(f"Example(first=1, second={example.second!r}, third={example.third!r})")
 
 
-def test_each_has_a_list_of_its_own(made):
-    assert made(1).third is not made(1).third
+def test_default_factory(example_class):
+    assert example_class(1).third is not example_class(1).third
 
 
-@pytest.mark.parametrize(("args", "given"), [((), {}), ((1, (), [], 4), {}), ((1,), {"fourth": 4})])
-def test_what_does_not_fit_is_refused(made, args, given):
+@pytest.mark.parametrize(("args", "kwargs"), [((), {}), ((1, (), [], 4), {}), ((1,), {"fourth": 4})])
+def test_bad_arguments(example_class, args, kwargs):
     with pytest.raises(TypeError):
-        made(*args, **given)
+        example_class(*args, **kwargs)
 
 
-def test_nothing_changes(made):
-    one = made(1)
+def test_frozen(example_class):
+    example = example_class(1)
     with pytest.raises(dataclasses.FrozenInstanceError):
-        one.first = 2
+        example.first = 2
     with pytest.raises(dataclasses.FrozenInstanceError):
-        del one.first
-    assert dataclasses.replace(one, first=2) == made(2)
-    assert one != made(2)
+        del example.first
+    assert dataclasses.replace(example, first=2) == example_class(2)
+    assert example != example_class(2)
 
 
-def test_equal_ones_are_one_key(made):
-    assert len({made(1, third=()), made(1, third=())}) == 1
+def test_hash(example_class):
+    assert len({example_class(1, third=()), example_class(1, third=())}) == 1

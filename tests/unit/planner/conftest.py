@@ -1,4 +1,4 @@
-"""Plans from workflow texts."""
+"""Fixtures that make plans from workflow texts."""
 
 import os
 
@@ -14,7 +14,7 @@ STEPS_YAML = "steps: [{run: {command: 'true'}}]\n"
 
 @pytest.fixture(autouse=True)
 def no_aws_credentials(monkeypatch):
-    """Whoever runs the tests may have some."""
+    """Hide the credentials of the user who runs the tests."""
     for name in [name for name in os.environ if name.startswith("AWS_")]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/dev/null")
@@ -22,23 +22,25 @@ def no_aws_credentials(monkeypatch):
 
 
 @pytest.fixture
-def planned(tmp_path):
+def plan_workflow(tmp_path):
+    """Return a function that makes a plan."""
+
     def make(text="", *, steps=STEPS_YAML, resources=RESOURCES_YAML, engine="local", **options):
-        found = load_workflow_text(resources + text + steps, "w.yaml")
-        assert found.workflow is not None, [str(problem) for problem in found.diagnostics]
+        loaded = load_workflow_text(resources + text + steps, "w.yaml")
+        assert loaded.workflow is not None, [str(diagnostic) for diagnostic in loaded.diagnostics]
         folder = RunFolder.for_run(tmp_path, "r1")
-        return make_plan(found.workflow, run="r1", engine=engine, workflow_dir=tmp_path, run_folder=folder, **options)
+        return make_plan(loaded.workflow, run="r1", engine=engine, workflow_dir=tmp_path, run_folder=folder, **options)
 
     return make
 
 
 @pytest.fixture
-def job(planned):
-    """The first job of a plan without errors."""
+def plan_job(plan_workflow):
+    """Return the first job of a plan that has no errors."""
 
     def make(text="", **options):
-        made = planned(text, **options)
-        assert [str(problem) for problem in made.diagnostics if problem.is_error] == []
-        return made.plan.jobs[0]
+        result = plan_workflow(text, **options)
+        assert [str(diagnostic) for diagnostic in result.diagnostics if diagnostic.is_error] == []
+        return result.plan.jobs[0]
 
     return make

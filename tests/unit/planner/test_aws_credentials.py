@@ -1,4 +1,4 @@
-"""S3 keys that boto3 finds, for workflows that name none."""
+"""S3 keys that boto3 finds, for workflows without keys."""
 
 import sys
 
@@ -11,19 +11,19 @@ S3 = "input: {s3: {region: r, bucketUrl: 's3://b', path: /p, endpointUrl: 'https
 ACCESS, SECRET, SESSION = plan.Secret("accessKeyId"), plan.Secret("secretAccessKey"), plan.Secret("sessionToken")
 
 
-def keys_of(made):
-    s3 = made.plan.jobs[0].inputs[0].prefix.s3
+def s3_keys(result):
+    s3 = result.plan.jobs[0].inputs[0].prefix.s3
     return s3.access_key, s3.secret_key, s3.session_token
 
 
 @pytest.fixture
-def environment(monkeypatch):
+def aws_environment(monkeypatch):
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AK")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "SK")
 
 
 @pytest.fixture
-def profiles(monkeypatch, tmp_path):
+def aws_profiles(monkeypatch, tmp_path):
     file = tmp_path / "credentials"
     file.write_text(
         "[default]\naws_access_key_id = A1\naws_secret_access_key = S1\n"
@@ -33,54 +33,54 @@ def profiles(monkeypatch, tmp_path):
     return file
 
 
-def test_keys_of_the_environment_become_secrets(planned, environment, tmp_path):
-    made = planned(S3 % "")
-    assert keys_of(made) == (ACCESS, SECRET, None)
-    assert resolve_secrets(made.secrets, tmp_path).values == {"accessKeyId": "AK", "secretAccessKey": "SK"}
+def test_environment_keys(plan_workflow, aws_environment, tmp_path):
+    result = plan_workflow(S3 % "")
+    assert s3_keys(result) == (ACCESS, SECRET, None)
+    assert resolve_secrets(result.secrets, tmp_path).values == {"accessKeyId": "AK", "secretAccessKey": "SK"}
 
 
-def test_a_profile_with_a_session_token(planned, profiles, monkeypatch, tmp_path):
+def test_profile_with_session_token(plan_workflow, aws_profiles, monkeypatch, tmp_path):
     monkeypatch.setenv("AWS_PROFILE", "lab")
-    made = planned(S3 % "")
-    assert keys_of(made) == (ACCESS, SECRET, SESSION)
-    values = resolve_secrets(made.secrets, tmp_path).values
+    result = plan_workflow(S3 % "")
+    assert s3_keys(result) == (ACCESS, SECRET, SESSION)
+    values = resolve_secrets(result.secrets, tmp_path).values
     assert values == {"accessKeyId": "A2", "secretAccessKey": "S2", "sessionToken": "T2"}
 
 
-def test_keys_of_the_workflow_come_first(planned, environment):
-    assert keys_of(planned(S3 % ", accessKeyId: X, secretAccessKey: '${env:Y}'")) == ("X", plan.Secret("Y"), None)
+def test_workflow_keys_take_precedence(plan_workflow, aws_environment):
+    assert s3_keys(plan_workflow(S3 % ", accessKeyId: X, secretAccessKey: '${env:Y}'")) == ("X", plan.Secret("Y"), None)
 
 
-def test_a_resumed_run_reads_them_anew(planned, profiles, tmp_path):
-    write_secret_sources(tmp_path / "references", planned(S3 % "").secrets, tmp_path)
+def test_resumed_run_reads_keys_again(plan_workflow, aws_profiles, tmp_path):
+    write_secret_sources(tmp_path / "references", plan_workflow(S3 % "").secrets, tmp_path)
     assert "S1" not in (tmp_path / "references").read_text()
-    profiles.write_text(profiles.read_text().replace("S1", "renewed"))
+    aws_profiles.write_text(aws_profiles.read_text().replace("S1", "renewed"))
     assert resolve_secrets(*read_secret_sources(tmp_path / "references")).values["secretAccessKey"] == "renewed"
 
 
-def test_without_boto3_requests_are_unsigned(planned, environment, monkeypatch):
-    monkeypatch.setenv("AWS_REGION", "makes-it-look-again")
+def test_without_boto3(plan_workflow, aws_environment, monkeypatch):
+    monkeypatch.setenv("AWS_REGION", "invalidates-cached-credentials")
     monkeypatch.setitem(sys.modules, "boto3", None)
-    assert keys_of(planned(S3 % "")) == (None, None, None)
+    assert s3_keys(plan_workflow(S3 % "")) == (None, None, None)
 
 
-def test_a_profile_that_does_not_exist_is_told(planned, profiles, monkeypatch):
-    monkeypatch.setenv("AWS_PROFILE", "nobody")
-    made = planned(S3 % "")
-    assert keys_of(made) == (None, None, None)
-    (problem,) = made.diagnostics
-    assert "nobody" in str(problem)
-    assert "not signed" in str(problem)
+def test_missing_profile(plan_workflow, aws_profiles, monkeypatch):
+    monkeypatch.setenv("AWS_PROFILE", "missing")
+    result = plan_workflow(S3 % "")
+    assert s3_keys(result) == (None, None, None)
+    (diagnostic,) = result.diagnostics
+    assert "missing" in str(diagnostic)
+    assert "not signed" in str(diagnostic)
 
 
-def test_credentials_that_are_gone_are_told(planned, environment, monkeypatch, tmp_path):
-    made = planned(S3 % "")
+def test_credentials_removed(plan_workflow, aws_environment, monkeypatch, tmp_path):
+    result = plan_workflow(S3 % "")
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
-    (first, _) = resolve_secrets(made.secrets, tmp_path).diagnostics
-    assert "the accessKeyId of your AWS credentials, which boto3 cannot find" in str(first)
+    (diagnostic, _) = resolve_secrets(result.secrets, tmp_path).diagnostics
+    assert "the accessKeyId of your AWS credentials, which boto3 cannot find" in str(diagnostic)
 
 
-def test_a_name_that_is_no_key_is_told(planned, tmp_path):
-    made = planned(S3 % ", accessKeyId: '${aws:user}', secretAccessKey: '${aws:secretAccessKey}'")
-    problems = [str(problem) for problem in resolve_secrets(made.secrets, tmp_path).diagnostics]
-    assert "${aws:user}, which is none of accessKeyId" in problems[0]
+def test_unknown_key_name(plan_workflow, tmp_path):
+    result = plan_workflow(S3 % ", accessKeyId: '${aws:user}', secretAccessKey: '${aws:secretAccessKey}'")
+    messages = [str(diagnostic) for diagnostic in resolve_secrets(result.secrets, tmp_path).diagnostics]
+    assert "${aws:user}, which is none of accessKeyId" in messages[0]

@@ -1,4 +1,4 @@
-"""Steps, modules, and what the switches of the command line change."""
+"""Steps and modules of a plan, and the options --no-gpu and --no-container."""
 
 import subprocess
 
@@ -10,35 +10,37 @@ from packtrain.planner.containers import resolve_image
 from packtrain.planner.module_resolver import split_source
 
 
-def errors(made):
-    return [str(problem) for problem in made.diagnostics if problem.is_error]
+def errors(result):
+    return [str(diagnostic) for diagnostic in result.diagnostics if diagnostic.is_error]
 
 
-def only(job, line, **options):
-    (step,) = job(steps=f"steps:\n  - {line}\n", **options).steps
+def plan_step(plan_job, step_yaml, **options):
+    (step,) = plan_job(steps=f"steps:\n  - {step_yaml}\n", **options).steps
     return step
 
 
-def test_defaults_of_a_command_are_the_jobs(job):
-    step = only(job, "run: {command: x}")
+def test_default_step_resources(plan_job):
+    step = plan_step(plan_job, "run: {command: x}")
     assert step == plan.Step("run-1", plan.RunAction("x", resources=plan.StepResources(1, 2, 100, 0)))
 
 
-def test_resources_beside_run_count_and_those_of_run_win(job):
-    step = only(job, "{resources: {gpusPerTask: 1, cpusPerTask: 2}, run: {command: x, resources: {cpusPerTask: 1}}}")
+def test_resources_of_run_take_precedence(plan_job):
+    step = plan_step(
+        plan_job, "{resources: {gpusPerTask: 1, cpusPerTask: 2}, run: {command: x, resources: {cpusPerTask: 1}}}"
+    )
     assert step.action.resources == plan.StepResources(1, 1, 100, 1)
 
 
-def test_a_step_may_not_take_more_than_its_job(planned):
-    made = planned(steps="steps:\n  - run: {command: x, resources: {tasks: 3, gpusPerTask: 1}}\n")
-    assert errors(made) == [
+def test_step_exceeds_job_resources(plan_workflow):
+    result = plan_workflow(steps="steps:\n  - run: {command: x, resources: {tasks: 3, gpusPerTask: 1}}\n")
+    assert errors(result) == [
         "w.yaml:3:34: steps[0].run requests 3 GPUs, but the job has 1; see `resources` at the top",
         "w.yaml:3:34: steps[0].run requests 6 CPUs, but the job has 2; see `resources` at the top",
     ]
 
 
 @pytest.mark.parametrize(
-    ("line", "values"),
+    ("step_yaml", "values"),
     [
         ("range: {begin: 1, end: 3}", ("1", "2", "3")),
         ("range: {begin: 3, end: 1, increment: -2}", ("3", "1")),
@@ -46,32 +48,34 @@ def test_a_step_may_not_take_more_than_its_job(planned):
         ("range: {begin: 2, end: 1}", ()),
     ],
 )
-def test_ranges_include_their_end(job, line, values):
-    loop = only(job, f"for: {{parallel: false, {line}, steps: []}}").action
+def test_ranges(plan_job, step_yaml, values):
+    loop = plan_step(plan_job, f"for: {{parallel: false, {step_yaml}, steps: []}}").action
     assert (loop.variable, loop.values) == ("index", values)
 
 
-def test_items(job):
-    loop = only(job, "for: {parallel: true, items: [a, 0.10], steps: [{run: {command: x}}]}").action
+def test_items(plan_job):
+    loop = plan_step(plan_job, "for: {parallel: true, items: [a, 0.10], steps: [{run: {command: x}}]}").action
     assert (loop.variable, loop.values, loop.parallel, loop.steps[0].name) == ("item", ("a", "0.10"), True, "run-1")
 
 
 @pytest.mark.parametrize(
-    ("given", "signal"), [("", 15), ("signalOnParentStepExit: 0,", 0), ("signalOnParentStepExit: 2,", 2)]
+    ("option", "signal"), [("", 15), ("signalOnParentStepExit: 0,", 0), ("signalOnParentStepExit: 2,", 2)]
 )
-def test_signals_of_launched_steps(job, given, signal):
-    launch = only(job, f"launch: {{handleName: h, {given} steps: []}}").action
+def test_launch_signal(plan_job, option, signal):
+    launch = plan_step(plan_job, f"launch: {{handleName: h, {option} steps: []}}").action
     assert launch == plan.LaunchAction("h", signal, ())
 
 
-def test_conditions_catch_and_finally(job):
-    step = only(job, "{name: n, if: '-e x', steps: [], catch: [{run: {command: c}}], finally: [{run: {command: f}}]}")
+def test_condition_catch_and_finally(plan_job):
+    step = plan_step(
+        plan_job, "{name: n, if: '-e x', steps: [], catch: [{run: {command: c}}], finally: [{run: {command: f}}]}"
+    )
     assert (step.name, step.condition, step.action) == ("n", "-e x", plan.GroupAction(()))
     assert (step.catch[0].action.command, step.finally_[0].action.command) == ("c", "f")
 
 
 @pytest.mark.parametrize(
-    ("image", "registry", "made"),
+    ("image", "registry", "result"),
     [
         ("/images/a.sif", "r", "/images/a.sif"),
         ("oras://r.example/a", "r", "oras://r.example/a"),
@@ -80,43 +84,43 @@ def test_conditions_catch_and_finally(job):
         ("ubuntu:24.04", "registry-1.docker.io", "docker://registry-1.docker.io/library/ubuntu:24.04"),
     ],
 )
-def test_images(tmp_path, image, registry, made):
-    assert resolve_image(image, registry, tmp_path) == made
+def test_resolve_image(tmp_path, image, registry, result):
+    assert resolve_image(image, registry, tmp_path) == result
 
 
-def test_an_image_file_is_relative_to_the_workflow(tmp_path):
+def test_image_file(tmp_path):
     assert resolve_image("images/a.sif", "r", tmp_path) == str(tmp_path / "images" / "a.sif")
 
 
-def test_a_container(job):
+def test_container(plan_job):
     container = (
         "{image: o/a, registry: ghcr.io, username: me, password: '${env:P}', mountHome: true, readOnlyRootFS: true, "
         "mounts: [{hostDir: /a, containerDir: /b, options: ro}]}"
     )
-    made = only(job, f"run: {{command: x, container: {container}}}").action.container
-    assert made == plan.Container(
+    result = plan_step(plan_job, f"run: {{command: x, container: {container}}}").action.container
+    assert result == plan.Container(
         "docker://ghcr.io/o/a", "me", plan.Secret("P"), True, True, (plan.Mount("/a", "/b", "ro"),)
     )
 
 
-def test_without_containers_nothing_has_one(planned):
+def test_no_container(plan_workflow):
     text = "environment: {container: {image: o/a}}\n"
     steps = "steps:\n  - run: {command: x, workDir: /app, container: {image: o/b, password: hidden}}\n"
-    made = planned(text, steps=steps, no_container=True)
-    assert made.plan.jobs[0].environment.container is None
-    assert made.plan.jobs[0].steps[0].action.container is None
-    assert made.secrets == {}
-    assert "steps[0].run.workDir /app may not exist" in str(made.diagnostics[0])
+    result = plan_workflow(text, steps=steps, no_container=True)
+    assert result.plan.jobs[0].environment.container is None
+    assert result.plan.jobs[0].steps[0].action.container is None
+    assert result.secrets == {}
+    assert "steps[0].run.workDir /app may not exist" in str(result.diagnostics[0])
 
 
-@pytest.mark.parametrize("line", ["run: {command: ''}", "run: {command: x, shell: ENTRYPOINT}"])
-def test_an_entrypoint_needs_a_container(planned, job, line):
-    steps = f"steps:\n  - {line}\n"
-    assert "uses the image's entrypoint" in errors(planned(steps=steps))[0]
-    assert job("environment: {container: {image: o/a}}\n", steps=steps).environment.container is not None
+@pytest.mark.parametrize("step_yaml", ["run: {command: ''}", "run: {command: x, shell: ENTRYPOINT}"])
+def test_entrypoint_needs_container(plan_workflow, plan_job, step_yaml):
+    steps = f"steps:\n  - {step_yaml}\n"
+    assert "uses the image's entrypoint" in errors(plan_workflow(steps=steps))[0]
+    assert plan_job("environment: {container: {image: o/a}}\n", steps=steps).environment.container is not None
     assert (
         "uses the image's entrypoint"
-        in errors(planned("environment: {container: {image: o/a}}\n", steps=steps, no_container=True))[0]
+        in errors(plan_workflow("environment: {container: {image: o/a}}\n", steps=steps, no_container=True))[0]
     )
 
 
@@ -132,31 +136,34 @@ IN_IMAGE = "container: {image: a.sif}"
         (f"[{{run: {{command: x, {IN_IMAGE}}}}}, {{resources: {{gpusPerTask: 1}}, run: {{command: x}}}}]", False),
     ],
 )
-def test_gpus_that_no_command_in_an_image_sees(planned, steps, warned):
-    said = [str(problem) for problem in planned(steps=f"steps: {steps}\n").diagnostics]
-    assert [("no step requests any" in text and text.startswith("w.yaml:1:")) for text in said] == [True] * warned
-    assert planned(steps=f"steps: {steps}\n", no_gpu=True).diagnostics == ()
-    assert planned(steps=f"steps: {steps}\n", no_container=True).diagnostics == ()
+def test_unused_gpus_warning(plan_workflow, steps, warned):
+    messages = [str(diagnostic) for diagnostic in plan_workflow(steps=f"steps: {steps}\n").diagnostics]
+    assert [("no step requests any" in text and text.startswith("w.yaml:1:")) for text in messages] == [True] * warned
+    assert plan_workflow(steps=f"steps: {steps}\n", no_gpu=True).diagnostics == ()
+    assert plan_workflow(steps=f"steps: {steps}\n", no_container=True).diagnostics == ()
 
 
-def test_without_gpus_nothing_asks_for_one(planned):
+def test_no_gpu(plan_workflow):
     resources = "resources: {tasks: 1, cpusPerTask: 1, memPerCpu: 1, gpus: 2, gpu: {minMemory: 24GB}}\n"
     steps = "steps:\n  - run: {command: x, resources: {gpusPerTask: 2}}\n"
-    made = planned(resources=resources, steps=steps, no_gpu=True)
-    assert made.diagnostics == ()
-    assert made.plan.jobs[0].resources.gpus == 0
-    assert made.plan.jobs[0].resources.gpu == plan.GpuRequirements()
-    assert made.plan.jobs[0].steps[0].action.resources.gpus_per_task == 0
+    result = plan_workflow(resources=resources, steps=steps, no_gpu=True)
+    assert result.diagnostics == ()
+    assert result.plan.jobs[0].resources.gpus == 0
+    assert result.plan.jobs[0].resources.gpu == plan.GpuRequirements()
+    assert result.plan.jobs[0].steps[0].action.resources.gpus_per_task == 0
 
 
-def test_commands_of_many_jobs_are_filled_in(planned):
+def test_command_placeholders(plan_workflow):
     steps = "steps:\n  - run: {command: 'train --lr {lr} --seed {job} ${lr} {x}'}\n"
-    made = planned("matrix: {lr: [0.10]}\n", steps=steps)
-    assert made.plan.jobs[0].steps[0].action.command == "train --lr 0.10 --seed 0 ${lr} {x}"
+    result = plan_workflow("matrix: {lr: [0.10]}\n", steps=steps)
+    assert result.plan.jobs[0].steps[0].action.command == "train --lr 0.10 --seed 0 ${lr} {x}"
 
 
-def test_commands_of_a_single_job_are_left_alone(job):
-    assert only(job, """run: {command: 'python -c "print(f\\"{name}\\")"'}""").action.command.count("{name}") == 1
+def test_single_job_has_no_placeholders(plan_job):
+    assert (
+        plan_step(plan_job, """run: {command: 'python -c "print(f\\"{name}\\")"'}""").action.command.count("{name}")
+        == 1
+    )
 
 
 # Modules
@@ -184,51 +191,55 @@ def module(tmp_path):
     return folder
 
 
-def use(rest):
-    return f"{{name: u, use: {{source: ./greet, {rest}}}}}"
+def use_step(options):
+    return f"{{name: u, use: {{source: ./greet, {options}}}}}"
 
 
-def test_a_module_takes_arguments_and_has_its_users_steps_in_its_midst(job, module):
-    made = only(
-        job, use("args: [{key: WHO, value: me}], exportEnvAs: G, steps: [{name: mine, run: {command: x}}]")
+def test_module_arguments_and_steps(plan_job, module):
+    result = plan_step(
+        plan_job, use_step("args: [{key: WHO, value: me}], exportEnvAs: G, steps: [{name: mine, run: {command: x}}]")
     ).action
-    assert made.args == (plan.EnvVar("WHO", "me"), plan.EnvVar("HOW", "hello"))
-    assert (made.export_prefix, made.outputs) == ("G", ("SAID",))
-    assert [step.name for step in made.steps] == ["run-1", "steps-2", "run-3"]
-    assert [step.name for step in made.steps[1].action.steps] == ["mine"]
+    assert result.args == (plan.EnvVar("WHO", "me"), plan.EnvVar("HOW", "hello"))
+    assert (result.export_prefix, result.outputs) == ("G", ("SAID",))
+    assert [step.name for step in result.steps] == ["run-1", "steps-2", "run-3"]
+    assert [step.name for step in result.steps[1].action.steps] == ["mine"]
 
 
-def test_steps_for_a_module_without_a_place_for_them_come_last(job, module):
+def test_module_without_placeholder(plan_job, module):
+    """The user's steps run last if the module has no placeholder for them."""
     (module / "module.yaml").write_text("name: m\nsteps: [{name: own, run: {command: x}}]\n")
-    made = only(job, use("steps: [{name: mine, run: {command: x}}]")).action
-    assert [step.name for step in made.steps] == ["own", "mine"]
+    result = plan_step(plan_job, use_step("steps: [{name: mine, run: {command: x}}]")).action
+    assert [step.name for step in result.steps] == ["own", "mine"]
 
 
 @pytest.mark.parametrize(
-    ("rest", "says"),
+    ("options", "expected"),
     [
         ("args: []", "the module 'greet' needs the argument 'WHO' (whom to greet)"),
         ("args: [{key: WHO, value: x}, {key: WOH, value: x}]", "has no input 'WOH'; did you mean 'WHO'?"),
     ],
 )
-def test_arguments_must_fit(planned, module, rest, says):
-    assert any(says in message for message in errors(planned(steps=f"steps:\n  - {use(rest)}\n")))
+def test_bad_module_arguments(plan_workflow, module, options, expected):
+    assert any(expected in message for message in errors(plan_workflow(steps=f"steps:\n  - {use_step(options)}\n")))
 
 
-def test_errors_in_a_module_name_its_file(planned, module):
+def test_module_error_names_file(plan_workflow, module):
     (module / "module.yaml").write_text("name: m\nsteps: [{ran: {command: x}}]\n")
-    (message,) = errors(planned(steps=f"steps:\n  - {use('args: []')}\n"))
+    (message,) = errors(plan_workflow(steps=f"steps:\n  - {use_step('args: []')}\n"))
     assert message == f"{module}/module.yaml:2:10: steps[0] has no key 'ran'; did you mean 'run'?"
 
 
-def test_a_module_that_uses_itself_is_stopped(planned, module):
+def test_recursive_module(plan_workflow, module):
     (module / "module.yaml").write_text("name: m\nsteps: [{use: {source: ../greet}}]\n")
-    assert any("more than 8 levels deep" in message for message in errors(planned(steps=f"steps:\n  - {use('args: []')}\n")))
+    assert any(
+        "more than 8 levels deep" in message
+        for message in errors(plan_workflow(steps=f"steps:\n  - {use_step('args: []')}\n"))
+    )
 
 
 @pytest.mark.parametrize("source", ["./nowhere", "/nowhere"])
-def test_a_module_that_is_not_there(planned, source):
-    (message,) = errors(planned(steps=f"steps:\n  - use: {{source: {source}}}\n"))
+def test_missing_module(plan_workflow, source):
+    (message,) = errors(plan_workflow(steps=f"steps:\n  - use: {{source: {source}}}\n"))
     assert "has no module.yaml" in message
 
 
@@ -237,20 +248,20 @@ def git(folder, *args):
     subprocess.run(["git", *identity, *args], cwd=folder, check=True, capture_output=True)
 
 
-def test_a_module_from_git_at_a_tag(job, planned, module):
+def test_module_from_git(plan_job, plan_workflow, module):
     git(module, "init", "-q")
     git(module, "add", ".")
     git(module, "commit", "-qm", "x")
     git(module, "tag", "v1")
     (module / "module.yaml").write_text("broken")
-    line = f"use: {{source: 'file://{module}@v1', args: [{{key: WHO, value: me}}]}}"
-    assert len(only(job, line).action.steps) == 3
-    (message,) = errors(planned(steps=f"steps:\n  - use: {{source: 'file://{module}@v2'}}\n"))
+    step_yaml = f"use: {{source: 'file://{module}@v1', args: [{{key: WHO, value: me}}]}}"
+    assert len(plan_step(plan_job, step_yaml).action.steps) == 3
+    (message,) = errors(plan_workflow(steps=f"steps:\n  - use: {{source: 'file://{module}@v2'}}\n"))
     assert "cannot be fetched" in message
     assert "v2" in message
 
 
-def test_sources_of_modules():
+def test_split_source():
     assert split_source("github.com/o/n@v1") == ("https://github.com/o/n", "v1")
     assert split_source("git@h.example:o/n@v1") == ("git@h.example:o/n", "v1")
 
@@ -266,18 +277,20 @@ def test_sources_of_modules():
         "https://me@h.example/o/n",
     ],
 )
-def test_sources_without_a_tag_are_refused(source):
+def test_source_without_tag(source):
     with pytest.raises(UsageError, match="URL@TAG"):
         split_source(source)
 
 
-def test_what_a_program_leaves_is_collected_from_a_folder_of_its_own(planned):
-    made = planned(
+def test_collect_needs_work_dir(plan_workflow):
+    result = plan_workflow(
         steps="steps: [{run: {command: x, workDir: work, stdout: 'o.{job}', collect: ['*', {path: a/b, to: c}]}}]"
     )
-    action = made.plan.jobs[0].steps[0].action
+    action = result.plan.jobs[0].steps[0].action
     assert (action.work_dir, action.stdout) == ("work", "o.0")
-    assert [(wanted.path, wanted.to) for wanted in action.collect] == [("*", ""), ("a/b", "c")]
+    assert [(entry.path, entry.to) for entry in action.collect] == [("*", ""), ("a/b", "c")]
     for folder in ("", "workDir: /app, "):
-        refused = planned(steps=f"steps: [{{run: {{command: x, {folder}collect: ['*']}}}}]")
-        assert any("needs a workDir of its own below $STORAGE_PATH" in problem.message for problem in refused.diagnostics)
+        result = plan_workflow(steps=f"steps: [{{run: {{command: x, {folder}collect: ['*']}}}}]")
+        assert any(
+            "needs a workDir of its own below $STORAGE_PATH" in diagnostic.message for diagnostic in result.diagnostics
+        )

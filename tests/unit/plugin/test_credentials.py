@@ -1,4 +1,4 @@
-"""Addresses of submit files, and the credentials that belong to them."""
+"""URLs in submit files and the credentials that belong to them."""
 
 import json
 
@@ -16,31 +16,31 @@ def creds(tmp_path):
     return {"_CONDOR_CREDS": str(tmp_path)}
 
 
-def test_a_plain_address_has_no_token(creds):
-    ref = JobCredentials(creds).location_from_url("HTTPS://host/a%20b?x=1")
-    assert (ref.url, ref.token) == ("https://host/a%20b?x=1", None)
+def test_plain_url_has_no_token(creds):
+    location = JobCredentials(creds).location_from_url("HTTPS://host/a%20b?x=1")
+    assert (location.url, location.token) == ("https://host/a%20b?x=1", None)
 
 
 @pytest.mark.parametrize(("name", "token"), [("chtc.mine", "t0ken"), ("scitokens", "j.w.t")])
-def test_a_name_before_the_scheme_is_that_of_a_credential(creds, name, token):
-    access = JobCredentials(creds)
-    ref = access.location_from_url(f"{name}+osdf:///a/b")
-    assert ref.url == "osdf:///a/b"
-    assert access.resolve_secret(ref.token) == token
+def test_credential_name_before_the_scheme(creds, name, token):
+    credentials = JobCredentials(creds)
+    location = credentials.location_from_url(f"{name}+osdf:///a/b")
+    assert location.url == "osdf:///a/b"
+    assert credentials.resolve_secret(location.token) == token
 
 
-def test_a_credential_is_read_anew(creds, tmp_path):
-    access = JobCredentials(creds)
-    ref = access.location_from_url("chtc.mine+https://host/x")
-    access.resolve_secret(ref.token)
+def test_renewed_credential_is_read(creds, tmp_path):
+    credentials = JobCredentials(creds)
+    location = credentials.location_from_url("chtc.mine+https://host/x")
+    credentials.resolve_secret(location.token)
     (tmp_path / "chtc_mine.use").write_text("renewed")
-    assert access.resolve_secret(ref.token) == "renewed"
+    assert credentials.resolve_secret(location.token) == "renewed"
 
 
-def test_one_that_is_not_there_is_said(creds):
-    access = JobCredentials(creds)
+def test_missing_credential(creds):
+    credentials = JobCredentials(creds)
     with pytest.raises(FailedError, match="use_oauth_services") as error:
-        access.resolve_secret(access.location_from_url("none+https://host/x").token)
+        credentials.resolve_secret(credentials.location_from_url("none+https://host/x").token)
     assert error.value.kind == "secret_missing"
 
 
@@ -54,25 +54,37 @@ def test_one_that_is_not_there_is_said(creds):
         ("s3://store.example.org:9000/data/a", "s3://data/a", "https://store.example.org:9000", "us-east-1"),
     ],
 )
-def test_the_forms_of_s3(url, bucket_url, endpoint, region):
-    ref = JobCredentials({}).location_from_url(url)
-    assert (ref.url, ref.s3.endpoint, ref.s3.region, ref.s3.access_key) == (bucket_url, endpoint, region, None)
+def test_s3_url_forms(url, bucket_url, endpoint, region):
+    location = JobCredentials({}).location_from_url(url)
+    assert (location.url, location.s3.endpoint, location.s3.region, location.s3.access_key) == (
+        bucket_url,
+        endpoint,
+        region,
+        None,
+    )
 
 
-def test_keys_of_s3_come_from_the_environment_or_a_credential(creds):
-    access = JobCredentials({**creds, "AWS_ACCESS_KEY_ID": "EK", "AWS_SECRET_ACCESS_KEY": "ES"})
-    own = access.location_from_url("s3://data/a").s3
-    assert (access.resolve_secret(own.access_key), access.resolve_secret(own.secret_key), own.session_token) == (
+def test_s3_keys(creds):
+    credentials = JobCredentials({**creds, "AWS_ACCESS_KEY_ID": "EK", "AWS_SECRET_ACCESS_KEY": "ES"})
+    from_environment = credentials.location_from_url("s3://data/a").s3
+    assert (
+        credentials.resolve_secret(from_environment.access_key),
+        credentials.resolve_secret(from_environment.secret_key),
+        from_environment.session_token,
+    ) == (
         "EK",
         "ES",
         None,
     )
-    given = access.location_from_url("store+s3://data/a").s3
-    assert (access.resolve_secret(given.access_key), access.resolve_secret(given.secret_key)) == ("AK", "SK")
+    from_credential = credentials.location_from_url("store+s3://data/a").s3
+    assert (
+        credentials.resolve_secret(from_credential.access_key),
+        credentials.resolve_secret(from_credential.secret_key),
+    ) == ("AK", "SK")
 
 
 @pytest.mark.parametrize("url", ["ftp://host/x", "nothing", "file:///etc/passwd", ""])
-def test_others_are_refused(url):
+def test_other_urls_are_rejected(url):
     with pytest.raises(FailedError) as error:
         JobCredentials({}).location_from_url(url)
     assert error.value.kind == "unsupported"

@@ -1,4 +1,4 @@
-"""What a stay is like: of a program under HTCondor alone, and of packtrain's agent, when the same happens to both."""
+"""Sessions of a plain program and of packtrain's agent under the same faults."""
 
 from __future__ import annotations
 
@@ -13,117 +13,127 @@ from packtrain.simulate.scenarios import SCENARIOS
 from packtrain.simulate.simulate_run import simulate_run
 from tests.support.pool_models import HOUR_S, make_model, make_site
 
-TWO = EmpiricalDistribution.from_values([7200.0])
+TWO_HOURS = EmpiricalDistribution.from_values([7200.0])
 
 
-def played(name, made, jobs=4):
-    return simulate_run(made, SCENARIOS[name], jobs, 7)
+def simulated(name, model, jobs=4):
+    return simulate_run(model, SCENARIOS[name], jobs, 7)
 
 
 def outcomes(history):
     return [job.outcome for job in history.jobs]
 
 
-def test_where_nothing_happens_both_take_the_same():
-    plain, ours = (compute_stats(played(name, make_model())) for name in ("plain", "packtrain"))
+def test_without_faults():
+    plain, packtrain = (compute_stats(simulated(name, make_model())) for name in ("plain", "packtrain"))
     assert plain.useful_share == 1.0
-    assert ours.useful_share == pytest.approx(1 - 2 / (HOUR_S + 602)), "but for the probe"
+    assert packtrain.useful_share == pytest.approx(1 - 2 / (HOUR_S + 602)), "the probe takes 2 s"
 
 
-def test_a_cache_that_sends_nothing_costs_one_of_them_hours_and_the_other_seconds():
-    made = make_model(make_site(stall_probability=1.0, stall_s=TWO), make_site("Bob"))
-    plain = played("plain", made)
-    stalled = [a for a in plain.executions() if a.site == "Ada"]
-    assert stalled and all([m.complete for m in a.input_transfers] == [False, False, True] for a in stalled)
-    assert all(a.seconds_in(Phase.TRANSFER_IN) == 2 * 3600 + 600 for a in stalled)
-    ours = played("packtrain", made)
-    assert max(a.seconds_in(Phase.TRANSFER_IN) for a in ours.executions()) == 605
+def test_stalled_cache():
+    """A plain program waits for two transfer timeouts; the agent switches to another cache within 5 s."""
+    model = make_model(make_site(stall_probability=1.0, stall_s=TWO_HOURS), make_site("Bob"))
+    plain = simulated("plain", model)
+    stalled = [execution for execution in plain.executions() if execution.site == "Ada"]
+    assert stalled and all(
+        [transfer.complete for transfer in execution.input_transfers] == [False, False, True] for execution in stalled
+    )
+    assert all(execution.seconds_in(Phase.TRANSFER_IN) == 2 * 3600 + 600 for execution in stalled)
+    packtrain = simulated("packtrain", model)
+    assert max(execution.seconds_in(Phase.TRANSFER_IN) for execution in packtrain.executions()) == 605
 
 
-def test_a_404_is_the_end_of_one_and_a_short_wait_for_the_other():
-    made = make_model(
+def test_short_404_outage():
+    """A plain program is held; the agent retries until the outage ends."""
+    model = make_model(
         outages=OutageModel(1.0, EmpiricalDistribution.from_values([9.0]), EmpiricalDistribution.from_values([90.0]))
     )
-    assert outcomes(played("plain", made)) == [Outcome.HELD] * 4
-    assert outcomes(played("packtrain", made)) == [Outcome.SUCCEEDED] * 4
+    assert outcomes(simulated("plain", model)) == [Outcome.HELD] * 4
+    assert outcomes(simulated("packtrain", model)) == [Outcome.SUCCEEDED] * 4
 
 
-def test_a_404_that_outlasts_all_patience_is_tried_again_and_given_up_with_a_reason():
-    made = make_model(
+def test_long_404_outage():
+    """An outage longer than the retry timeout uses up all attempts."""
+    model = make_model(
         outages=OutageModel(
             1.0, EmpiricalDistribution.from_values([9.0]), EmpiricalDistribution.from_values([9 * HOUR_S])
         )
     )
-    history = played("packtrain", made)
+    history = simulated("packtrain", model)
     assert outcomes(history) == [Outcome.FAILED] * 4
     assert all(len(job.executions) == 3 and "404" in job.reason for job in history.jobs)
 
 
-def test_a_machine_without_network_is_seen_by_the_probe_and_left():
-    made = make_model(
+def test_node_without_network():
+    model = make_model(
         make_site(
             "Ada", 2, faults=(Fault(NODE, 1.0, EmpiricalDistribution.from_values([900.0]), "network unreachable"),)
         ),
         make_site("Bob", 8),
     )
-    assert Outcome.WRONG_OUTPUT in outcomes(played("plain", made))
-    history = played("packtrain", made)
+    assert Outcome.WRONG_OUTPUT in outcomes(simulated("plain", model))
+    history = simulated("packtrain", model)
     assert outcomes(history) == [Outcome.SUCCEEDED] * 4
-    assert all(a.duration_s < 10 for a in history.executions() if a.site == "Ada")
+    assert all(execution.duration_s < 10 for execution in history.executions() if execution.site == "Ada")
 
 
-def test_damaged_data_are_fetched_again_in_part():
-    made = make_model(
+def test_damaged_data():
+    model = make_model(
         make_site(faults=(Fault(DATA, 1.0, EmpiricalDistribution.from_values([30.0]), "not a tar file"),))
     )
-    assert outcomes(played("plain", made)) == [Outcome.WRONG_OUTPUT] * 4
-    history = played("packtrain", made)
+    assert outcomes(simulated("plain", model)) == [Outcome.WRONG_OUTPUT] * 4
+    history = simulated("packtrain", model)
     assert outcomes(history) == [Outcome.SUCCEEDED] * 4
-    assert {a.seconds_in(Phase.TRANSFER_IN) for a in history.executions()} == {612.0}
+    assert {execution.seconds_in(Phase.TRANSFER_IN) for execution in history.executions()} == {612.0}
 
 
-def test_a_mistake_of_the_program_is_nobodys_to_mend():
-    made = make_model(
+def test_program_fault():
+    model = make_model(
         *(
             make_site(name, 2, faults=(Fault(PROGRAM, 1.0, EmpiricalDistribution.from_values([60.0]), "exit 1"),))
             for name in ("Ada", "Bob")
         )
     )
-    history = played("packtrain", made, jobs=20)
+    history = simulated("packtrain", model, jobs=20)
     assert set(outcomes(history)) == {Outcome.FAILED}
-    assert sum(len(job.executions) for job in history.jobs) < 20, "the same everywhere: the rest is not started"
+    assert sum(len(job.executions) for job in history.jobs) < 20, "the same failure at both sites stops the run"
 
 
-def test_the_time_limit_is_the_end_of_one_and_the_other_goes_on():
-    made = make_model(make_site(compute_s=EmpiricalDistribution.from_values([5 * HOUR_S])), time_limit_s=2 * HOUR_S)
-    assert outcomes(played("plain", made)) == [Outcome.TIME_LIMIT] * 4
-    history = played("packtrain", made)
+def test_time_limit():
+    """Only a job with checkpoints exceeds the time limit in total."""
+    model = make_model(make_site(compute_s=EmpiricalDistribution.from_values([5 * HOUR_S])), time_limit_s=2 * HOUR_S)
+    assert outcomes(simulated("plain", model)) == [Outcome.TIME_LIMIT] * 4
+    history = simulated("packtrain", model)
     assert outcomes(history) == [Outcome.SUCCEEDED] * 4
     assert {len(job.executions) for job in history.jobs} == {3}
-    figures = compute_stats(history)
-    assert figures.time_use_s[TimeUse.USEFUL_COMPUTE] == pytest.approx(4 * 5 * HOUR_S), "nothing is computed twice"
-    assert outcomes(played("converted", made)) == [Outcome.TIME_LIMIT] * 4
+    stats = compute_stats(history)
+    assert stats.time_use_s[TimeUse.USEFUL_COMPUTE] == pytest.approx(4 * 5 * HOUR_S), "nothing is computed twice"
+    assert outcomes(simulated("converted", model)) == [Outcome.TIME_LIMIT] * 4
 
 
-def test_an_eviction_costs_what_was_not_saved():
-    made = make_model(make_site(compute_s=EmpiricalDistribution.from_values([10 * HOUR_S]), evictions=0.2 / HOUR_S))
-    plain, ours = (compute_stats(played(name, made, jobs=10)) for name in ("plain", "packtrain"))
-    assert plain.time_use_s[TimeUse.LOST_TO_EVICTION] > 10 * ours.time_use_s.get(TimeUse.LOST_TO_EVICTION, 0.0)
-    assert all(row.time_use_s[TimeUse.USEFUL_COMPUTE] == pytest.approx(10 * HOUR_S) for row in ours.job_summaries)
-
-
-def test_one_that_is_late_goes_on_elsewhere():
-    made = make_model(
-        make_site("Slow", 2, compute_s=EmpiricalDistribution.from_values([30 * HOUR_S])),
-        make_site("Quick", 18, compute=EmpiricalDistribution.from_values([3 * HOUR_S])),
+def test_eviction():
+    model = make_model(
+        make_site(compute_s=EmpiricalDistribution.from_values([10 * HOUR_S]), evictions_per_s=0.2 / HOUR_S)
     )
-    history = played("packtrain", made, jobs=18)
+    plain, packtrain = (compute_stats(simulated(name, model, jobs=10)) for name in ("plain", "packtrain"))
+    assert plain.time_use_s[TimeUse.LOST_TO_EVICTION] > 10 * packtrain.time_use_s.get(TimeUse.LOST_TO_EVICTION, 0.0)
+    assert all(
+        summary.time_use_s[TimeUse.USEFUL_COMPUTE] == pytest.approx(10 * HOUR_S) for summary in packtrain.job_summaries
+    )
+
+
+def test_straggler_resumes_elsewhere():
+    model = make_model(
+        make_site("Slow", 2, compute_s=EmpiricalDistribution.from_values([30 * HOUR_S])),
+        make_site("Quick", 18, compute_s=EmpiricalDistribution.from_values([3 * HOUR_S])),
+    )
+    history = simulated("packtrain", model, jobs=18)
     moved = [job for job in history.jobs if len(job.executions) > 1]
-    assert moved and all([a.site for a in job.executions] == ["Slow", "Quick"] for job in moved)
+    assert moved and all([execution.site for execution in job.executions] == ["Slow", "Quick"] for job in moved)
     assert compute_stats(history).max_over_median < 2
 
 
-def test_a_full_cache_lets_transfers_wait():
-    made = make_model(make_site(slots=4, max_streams=1))
-    waits = sorted(a.seconds_in(Phase.TRANSFER_IN) for a in played("packtrain", made).executions())
+def test_full_cache():
+    model = make_model(make_site(slots=4, max_streams=1))
+    waits = sorted(execution.seconds_in(Phase.TRANSFER_IN) for execution in simulated("packtrain", model).executions())
     assert waits == pytest.approx([600, 1200, 1800, 2400], abs=1)

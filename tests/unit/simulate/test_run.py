@@ -1,4 +1,4 @@
-"""How often the supervisor looks in a simulated run, and at what."""
+"""How often the supervisor applies policies in a simulated run, and to which jobs."""
 
 from itertools import pairwise
 
@@ -8,34 +8,36 @@ from packtrain.state import OutcomeIndex, RunState
 from tests.support.pool_models import HOUR_S, make_model, make_site
 
 
-def test_all_that_runs_is_looked_at_as_often_as_matters_to_a_training(monkeypatch):
-    looked = []
-    looks = lambda rules: lambda state, changed, now: looked.append(now) or []  # noqa: E731
-    monkeypatch.setattr("packtrain.supervise.supervisor.straggler_policy", looks)
+def test_policy_interval_follows_training_time(monkeypatch):
+    poll_times = []
+    record_time = lambda rules: lambda state, changed, now: poll_times.append(now) or []  # noqa: E731
+    monkeypatch.setattr("packtrain.supervise.supervisor.straggler_policy", record_time)
     run_supervisor(make_model(make_site(slots=2)), SCENARIOS["packtrain"], 20, 1)
-    gaps = [later - earlier for earlier, later in pairwise(looked) if earlier > 2 * HOUR_S]
+    gaps = [later - earlier for earlier, later in pairwise(poll_times) if earlier > 2 * HOUR_S]
     assert min(gaps) >= 70 * 60 / 40, "trainings take 70 minutes"
     assert len(gaps) > 20
 
 
-def test_a_run_is_called_crowded_only_if_others_wait_for_all_machines(monkeypatch):
-    answers, asked = [], RunState.is_saturated
+def test_saturated_only_without_free_nodes(monkeypatch):
+    answers, original = [], RunState.is_saturated
 
-    def answer(state: RunState) -> bool:
-        answers.append(asked.fget(state))
+    def is_saturated(state: RunState) -> bool:
+        answers.append(original.fget(state))
         if answers[-1]:
-            pace = state.stats.timing  # with what it did not look at
-            assert pace.waiting_jobs and not pace.estimate_free_nodes()
+            timing = state.stats.timing  # computed independently of `is_saturated`
+            assert timing.waiting_jobs and not timing.estimate_free_nodes()
         return answers[-1]
 
-    monkeypatch.setattr(RunState, "is_saturated", property(answer))
+    monkeypatch.setattr(RunState, "is_saturated", property(is_saturated))
     run_supervisor(make_model(make_site(slots=5)), SCENARIOS["packtrain"], 30, 1)
     assert answers.count(True) > 20
-    assert not answers[-1], "at last there is room"
+    assert not answers[-1], "at the end nodes are free"
 
 
-def test_while_it_is_crowded_nobody_reckons_how_far_each_is(monkeypatch):
-    drawn, draw = [], OutcomeIndex.update_progress
-    monkeypatch.setattr(OutcomeIndex, "update_progress", lambda record, job: drawn.append(job.id) or draw(record, job))
+def test_no_progress_updates_while_saturated(monkeypatch):
+    updated, original = [], OutcomeIndex.update_progress
+    monkeypatch.setattr(
+        OutcomeIndex, "update_progress", lambda record, job: updated.append(job.id) or original(record, job)
+    )
     run_supervisor(make_model(make_site(slots=5)), SCENARIOS["packtrain"], 100, 1)
-    assert len(drawn) < 2 * 100, "ten times as many looks"
+    assert len(updated) < 2 * 100, "the policies run ten times as often"

@@ -1,4 +1,4 @@
-"""Workflow files, good and bad. `bad` says what a changed good file must be told."""
+"""Loading workflow and module files: values, errors and warnings."""
 
 import textwrap
 
@@ -11,35 +11,35 @@ STEPS = "steps: [{run: {command: 'true'}}]\n"
 S3 = "region: r, bucketUrl: 's3://b', path: /p, endpointUrl: 'https://s3.example'"
 
 
-def loaded(text, head=RESOURCES, steps=STEPS):
+def load(text, head=RESOURCES, steps=STEPS):
     return load_workflow_text(head + textwrap.dedent(text) + steps, "w.yaml")
 
 
-def workflow(text="", **keys):
-    found = loaded(text, **keys)
-    assert [str(p) for p in found.diagnostics if p.is_error] == []
-    return found.workflow
+def load_workflow(text="", **keys):
+    result = load(text, **keys)
+    assert [str(p) for p in result.diagnostics if p.is_error] == []
+    return result.workflow
 
 
 def messages(text, **keys):
-    found = loaded(text, **keys)
-    return [str(problem) for problem in found.diagnostics]
+    result = load(text, **keys)
+    return [str(diagnostic) for diagnostic in result.diagnostics]
 
 
 def step_messages(*lines):
     return messages("", steps="steps:\n" + "".join(f"  - {line}\n" for line in lines))
 
 
-def test_the_smallest_workflow():
-    made = workflow()
-    assert made.resources.cpus_per_task == 1
-    assert made.steps[0].run.command == "true"
+def test_minimal_workflow():
+    workflow = load_workflow()
+    assert workflow.resources.cpus_per_task == 1
+    assert workflow.steps[0].run.command == "true"
 
 
-def test_every_problem_is_reported_at_once_with_its_place():
-    found = load_workflow_text("resources: {tasks: 0, cpusPerTask: x, memPerCpu: 1, gpus: 0}\nstep: []\n", "w.yaml")
-    assert found.workflow is None
-    assert [str(problem) for problem in found.diagnostics] == [
+def test_all_errors_with_positions():
+    result = load_workflow_text("resources: {tasks: 0, cpusPerTask: x, memPerCpu: 1, gpus: 0}\nstep: []\n", "w.yaml")
+    assert result.workflow is None
+    assert [str(diagnostic) for diagnostic in result.diagnostics] == [
         "w.yaml:1:1: the file needs the key 'steps'",
         "w.yaml:1:20: resources.tasks should be at least 1, but is 0",
         "w.yaml:1:36: resources.cpusPerTask should be a whole number, but is 'x'",
@@ -47,49 +47,55 @@ def test_every_problem_is_reported_at_once_with_its_place():
     ]
 
 
-def test_a_key_at_the_wrong_level_is_told_where_it_belongs():
+def test_key_at_wrong_level():
     assert step_messages("container: {image: x}\n    run: {command: x}") == [
         "w.yaml:3:5: steps[0] has no key 'container'; it belongs below 'run'"
     ]
 
 
-def test_a_file_that_does_not_exist(tmp_path):
-    (problem,) = load_workflow_file(tmp_path / "none.yaml").diagnostics
-    assert "cannot be read: No such file or directory" in problem.message
+def test_missing_file(tmp_path):
+    (diagnostic,) = load_workflow_file(tmp_path / "none.yaml").diagnostics
+    assert "cannot be read: No such file or directory" in diagnostic.message
 
 
 @pytest.mark.parametrize("text", ["[]", "3", "null", "text"])
-def test_what_is_no_mapping_at_all(text):
-    found = load_workflow_text(text, "w.yaml")
-    assert found.workflow is None
-    assert "should be a mapping" in found.diagnostics[0].message
+def test_file_is_no_mapping(text):
+    result = load_workflow_text(text, "w.yaml")
+    assert result.workflow is None
+    assert "should be a mapping" in result.diagnostics[0].message
 
 
-def test_text_values_keep_the_way_they_were_written():
-    made = workflow("env: [{key: A, value: 0.10}, {key: B, value: yes}, {key: C, value: 007}, {key: D, value: true}]\n")
-    assert [variable.value for variable in made.env] == ["0.10", "yes", "007", "true"]
+def test_text_values_are_unchanged():
+    workflow = load_workflow(
+        "env: [{key: A, value: 0.10}, {key: B, value: yes}, {key: C, value: 007}, {key: D, value: true}]\n"
+    )
+    assert [variable.value for variable in workflow.env] == ["0.10", "yes", "007", "true"]
 
 
-def test_an_empty_key_counts_as_not_given():
-    assert workflow("env:\noutput:\nlimits: {wallTime: }\n").output is None
+def test_empty_key_is_ignored():
+    assert load_workflow("env:\noutput:\nlimits: {wallTime: }\n").output is None
 
 
-@pytest.mark.parametrize(("written", "mode"), [("493", 493), ("0755", 493), ("0o755", 493), ("0", 0)])
-def test_input_mode_is_decimal_unless_it_is_written_octal(written, mode):
-    assert workflow(f"inputMode: {written}\n").input_mode == mode
+@pytest.mark.parametrize(("text", "mode"), [("493", 493), ("0755", 493), ("0o755", 493), ("0", 0)])
+def test_input_mode(text, mode):
+    assert load_workflow(f"inputMode: {text}\n").input_mode == mode
 
 
 def test_units():
-    made = workflow("limits: {wallTime: 20h, disk: 50GB, grace: 5}\n")
-    assert (made.limits.wall_time, made.limits.disk, made.limits.grace) == (72000, 50 * 10**9, 5)
+    workflow = load_workflow("limits: {wallTime: 20h, disk: 50GB, grace: 5}\n")
+    assert (workflow.limits.wall_time, workflow.limits.disk, workflow.limits.grace) == (72000, 50 * 10**9, 5)
 
 
-def test_gpu_needs():
+def test_gpu_requirements():
     gpu = "{minMemory: 24GB, minCapability: 8.0, minCuda: 12.10}"
     head = f"resources: {{tasks: 1, cpusPerTask: 1, memPerCpu: 4GB, gpus: 1, gpu: {gpu}}}\n"
-    made = workflow(head=head)
-    assert made.resources.mem_per_cpu == 4000
-    assert (made.resources.gpu.min_memory, made.resources.gpu.min_capability, made.resources.gpu.min_cuda) == (
+    workflow = load_workflow(head=head)
+    assert workflow.resources.mem_per_cpu == 4000
+    assert (
+        workflow.resources.gpu.min_memory,
+        workflow.resources.gpu.min_capability,
+        workflow.resources.gpu.min_cuda,
+    ) == (
         24000,
         "8.0",
         "12.10",
@@ -97,20 +103,20 @@ def test_gpu_needs():
 
 
 def test_short_forms():
-    made = workflow(
+    workflow = load_workflow(
         """\
         input: {http: {files: ['https://a.example/x', {url: 'https://a.example/y', name: z}]}}
         expect: [model.pt, {path: '*.json', minSize: 1kB}]
         environment: {path: /opt/bin}
         """
     )
-    assert [file.name for file in made.input.http.files] == [None, "z"]
-    assert [(entry.path, entry.min_size) for entry in made.expect] == [("model.pt", 1), ("*.json", 1000)]
-    assert made.environment.path == ("/opt/bin",)
+    assert [file.name for file in workflow.input.http.files] == [None, "z"]
+    assert [(entry.path, entry.min_size) for entry in workflow.expect] == [("model.pt", 1), ("*.json", 1000)]
+    assert workflow.environment.path == ("/opt/bin",)
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "expected"),
     [
         ("inputMode: 512\n", "w.yaml:2:12: inputMode should be less than 512, but is 512"),
         ("env: [{key: PATH, value: x}]\n", "PATH may not be set here"),
@@ -129,9 +135,15 @@ def test_short_forms():
         ("input: {http: {url: 'ftp://a'}}\n", "should start with https:// or http://"),
         ("input: {http: {url: 'https://a', urls: ['https://b']}}\n", "input.http has both 'url' and 'urls'"),
         ("input: {http: {files: ['https://a/x'], sha256: " + "a" * 64 + "}}\n", "sha256 is the digest of one file"),
-        ("input: {http: {url: 'https://a', sha256: abc}}\n", "'abc' is no SHA-256 digest"),
-        ("input: {http: {url: 'https://a', md5: abc}}\n", "'abc' is no MD5 digest: 32 hexadecimal digits, or base64"),
-        ("input: {osdf: {path: /a, crc32c: 1e9}}\n", "'1e9' is no CRC-32C digest: 8 hexadecimal digits, or base64"),
+        ("input: {http: {url: 'https://a', sha256: abc}}\n", "'abc' is not a valid SHA-256 digest"),
+        (
+            "input: {http: {url: 'https://a', md5: abc}}\n",
+            "'abc' is not a valid MD5 digest: write 32 hexadecimal digits, or base64",
+        ),
+        (
+            "input: {osdf: {path: /a, crc32c: 1e9}}\n",
+            "'1e9' is not a valid CRC-32C digest: write 8 hexadecimal digits, or base64",
+        ),
         (
             "input: {http: {url: 'https://a', md5: " + "a" * 32 + ", crc32c: e3069283}}\n",
             "input.http has both 'md5' and 'crc32c'; give only one of them",
@@ -167,14 +179,14 @@ def test_short_forms():
         ("output: {file: {path: '${env:HOME}/x'}}\n", "output.file.path cannot hold a secret"),
     ],
 )
-def test_bad_workflows(text, says):
-    found = loaded(text)
-    assert found.workflow is None
-    assert any(says in str(problem) for problem in found.diagnostics), [str(p) for p in found.diagnostics]
+def test_bad_workflows(text, expected):
+    result = load(text)
+    assert result.workflow is None
+    assert any(expected in str(diagnostic) for diagnostic in result.diagnostics), [str(p) for p in result.diagnostics]
 
 
 @pytest.mark.parametrize(
-    ("lines", "says"),
+    ("lines", "expected"),
     [
         (["name: x"], "steps[0] needs one of run, steps, for, launch, use"),
         (["{run: {command: x}, steps: []}"], "steps[0] has both 'run' and 'steps'"),
@@ -217,13 +229,13 @@ def test_bad_workflows(text, says):
         (["{run: {command: x}, finally: [{run: {comand: y}}]}"], "did you mean 'command'?"),
     ],
 )
-def test_bad_steps(lines, says):
-    found = step_messages(*lines)
-    assert any(says in message and "warning" not in message for message in found), found
+def test_bad_steps(lines, expected):
+    reported = step_messages(*lines)
+    assert any(expected in message and "warning" not in message for message in reported), reported
 
 
 @pytest.mark.parametrize(
-    ("line", "says"),
+    ("line", "expected"),
     [
         ("run: {command: x, network: pasta}", "network is not supported: the command uses the node's network"),
         ("run: {command: x, dns: [1.1.1.1]}", "dns is not supported"),
@@ -234,58 +246,61 @@ def test_bad_steps(lines, says):
         ("{steps: [], resources: {tasks: 2}}", "resources of a step without `run` have no effect"),
     ],
 )
-def test_what_cannot_be_honoured_but_does_no_harm_is_a_warning(line, says):
+def test_unsupported_keys_are_warnings(line, expected):
     (message,) = step_messages(line)
     assert "warning: " in message
-    assert says in message
+    assert expected in message
 
 
-def test_a_step_may_wait_for_an_earlier_launch_of_its_level():
+def test_depends_on_earlier_launch():
     assert step_messages("launch: {handleName: bg, steps: []}", "{run: {command: x}, dependsOn: [bg]}") == []
 
 
-def test_harmless_values_of_unsupported_keys_say_nothing():
+def test_harmless_values_of_unsupported_keys():
     line = "run: {command: x, mpi: none, network: host, dns: [], container: {image: a, x11: false, apptainer: true}}"
     assert step_messages(line) == []
 
 
-def test_a_checkpoint_needs_an_output_that_lists():
+def test_checkpoint_with_http_output():
     assert messages("checkpoint: {path: ckpt.pt, minInterval: 10m}\n") == []
     (message,) = messages("checkpoint: {path: ckpt.pt}\noutput: {http: {url: 'https://h/x'}}\n")
     assert message.startswith("w.yaml:2:1: warning: an http output stores only one checkpoint")
 
 
-def test_an_exclude_that_excludes_nothing_is_a_warning():
+def test_exclude_without_effect():
     (message,) = messages("matrix: {lr: [0.1, 1], exclude: [{lr: 0.10}]}\n")
     assert message == "w.yaml:2:39: warning: matrix.lr has no value '0.10', so this excludes nothing"
 
 
-def test_secrets_in_clear_are_a_warning_that_does_not_repeat_them():
-    found = messages("input: {http: {url: 'https://a', token: hunter2, headers: {X-Api-Key: hunter2, Accept: text}}}\n")
-    assert len(found) == 2
-    assert all("is a secret in plain text" in message and "hunter2" not in message for message in found)
+def test_plain_text_secrets():
+    """The warnings do not repeat the secrets."""
+    reported = messages(
+        "input: {http: {url: 'https://a', token: hunter2, headers: {X-Api-Key: hunter2, Accept: text}}}\n"
+    )
+    assert len(reported) == 2
+    assert all("is a secret in plain text" in message and "hunter2" not in message for message in reported)
 
 
-def test_references_to_secrets_say_nothing():
+def test_secret_references():
     text = "input: {http: {url: 'https://a', token: '${env:T}', headers: {Authorization: 'Basic ${file:~/t}'}}}\n"
     assert messages(text + "env: [{key: A, value: '${env:A}'}]\n") == []
 
 
-def test_bash_text_in_commands_is_left_alone():
+def test_bash_expansion_in_command():
     assert step_messages("run: {command: 'echo ${env:offset}'}") == []
 
 
-def test_two_jobs_never_write_to_one_place():
-    found = messages("count: 2\noutput: {file: {path: out}}\n")
-    assert found == ["w.yaml:3:23: jobs 0 and 1 would both write to out; use {job} or a key of the matrix in it"]
+def test_jobs_with_same_output():
+    reported = messages("count: 2\noutput: {file: {path: out}}\n")
+    assert reported == ["w.yaml:3:23: jobs 0 and 1 would both write to out; use {job} or a key of the matrix in it"]
 
 
 @pytest.mark.parametrize("path", ["out/{job}", "{lr}"])
-def test_templates_keep_jobs_apart(path):
+def test_outputs_per_job(path):
     assert messages(f"matrix: {{lr: [1, 2]}}\noutput: {{file: {{path: '{path}'}}}}\n") == []
 
 
-def test_a_key_of_the_matrix_that_does_not_tell_all_jobs_apart():
+def test_output_with_ambiguous_matrix_key():
     text = "matrix: {lr: [1, 2], seed: [1, 2]}\noutput: {s3: {" + S3.replace("/p", "'/{lr}'") + "}}\n"
     assert "jobs 0 and 1 would both write to s3://b/1" in messages(text)[0]
 
@@ -293,23 +308,23 @@ def test_a_key_of_the_matrix_that_does_not_tell_all_jobs_apart():
 MODULE = "name: m\nsteps:\n"
 
 
-def module_at(path, text):
+def load_module(path, text):
     path.write_text(text)
     return load_module_file(path)
 
 
-def test_a_module_marks_where_its_users_steps_go(tmp_path):
-    found = module_at(tmp_path / "module.yaml", MODULE + "  - {{ .Step.Steps }}\n  - '{{.Step.Steps}}'\n")
-    assert found.diagnostics == ()
-    assert [step.name for step in found.module.steps] == ["{{ .Step.Steps }}"] * 2
+def test_module_placeholder(tmp_path):
+    result = load_module(tmp_path / "module.yaml", MODULE + "  - {{ .Step.Steps }}\n  - '{{.Step.Steps}}'\n")
+    assert result.diagnostics == ()
+    assert [step.name for step in result.module.steps] == ["{{ .Step.Steps }}"] * 2
 
 
-def test_problems_of_a_module_name_its_file(tmp_path):
-    (problem,) = module_at(tmp_path / "module.yaml", MODULE + "  - rum: {command: x}\n").diagnostics
-    assert str(problem) == f"{tmp_path}/module.yaml:3:5: steps[0] has no key 'rum'; did you mean 'run'?"
+def test_module_error_names_file(tmp_path):
+    (diagnostic,) = load_module(tmp_path / "module.yaml", MODULE + "  - rum: {command: x}\n").diagnostics
+    assert str(diagnostic) == f"{tmp_path}/module.yaml:3:5: steps[0] has no key 'rum'; did you mean 'run'?"
 
 
-def test_headers_that_are_no_map_are_a_problem_not_a_crash():
-    loaded = load_workflow_text("input: {http: {url: 'http://x/y', headers: ''}}\n", "w.yaml")
-    assert loaded.workflow is None
-    assert loaded.diagnostics
+def test_headers_are_no_mapping():
+    result = load_workflow_text("input: {http: {url: 'http://x/y', headers: ''}}\n", "w.yaml")
+    assert result.workflow is None
+    assert result.diagnostics

@@ -1,33 +1,41 @@
-"""The examples are those of GitHub's documentation, whose rules these are."""
+"""Expansion of a matrix, by the rules of GitHub Actions and with the examples of its documentation."""
 
 from packtrain.spec.matrix import MAX_JOBS, expand_matrix, job_limit_error
 from packtrain.spec.models.workflow import Matrix
 
 
-def matrix(**keys):
+def make_matrix(**keys):
     return Matrix.model_validate(keys)
 
 
-def test_without_a_matrix_count_gives_that_many_empty_points():
+def test_count_without_matrix():
     assert expand_matrix(None, 3) == [{}, {}, {}]
 
 
-def test_the_last_key_varies_fastest():
-    points = expand_matrix(matrix(lr=["0.1", "0.01"], seed=[1, 2]))
-    assert [(p["lr"], p["seed"]) for p in points] == [("0.1", "1"), ("0.1", "2"), ("0.01", "1"), ("0.01", "2")]
+def test_last_key_varies_fastest():
+    points = expand_matrix(make_matrix(lr=["0.1", "0.01"], seed=[1, 2]))
+    assert [(point["lr"], point["seed"]) for point in points] == [
+        ("0.1", "1"),
+        ("0.1", "2"),
+        ("0.01", "1"),
+        ("0.01", "2"),
+    ]
 
 
 def test_count_repeats_each_point():
-    assert expand_matrix(matrix(lr=[1, 2]), 2) == [{"lr": "1"}, {"lr": "1"}, {"lr": "2"}, {"lr": "2"}]
+    assert expand_matrix(make_matrix(lr=[1, 2]), 2) == [{"lr": "1"}, {"lr": "1"}, {"lr": "2"}, {"lr": "2"}]
 
 
-def test_exclude_removes_what_agrees_with_a_part():
-    assert expand_matrix(matrix(a=[1, 2], b=[1, 2], exclude=[{"a": 1}])) == [{"a": "2", "b": "1"}, {"a": "2", "b": "2"}]
+def test_exclude():
+    assert expand_matrix(make_matrix(a=[1, 2], b=[1, 2], exclude=[{"a": 1}])) == [
+        {"a": "2", "b": "1"},
+        {"a": "2", "b": "2"},
+    ]
 
 
-def test_include_adds_to_what_it_does_not_contradict_and_else_stands_alone():
+def test_include():
     points = expand_matrix(
-        matrix(
+        make_matrix(
             fruit=["apple", "pear"],
             animal=["cat", "dog"],
             include=[
@@ -49,17 +57,17 @@ def test_include_adds_to_what_it_does_not_contradict_and_else_stands_alone():
     ]
 
 
-def test_include_alone_makes_a_job_an_entry():
-    assert expand_matrix(matrix(include=[{"a": 1}, {"b": 2}])) == [{"a": "1"}, {"b": "2"}]
+def test_include_only():
+    assert expand_matrix(make_matrix(include=[{"a": 1}, {"b": 2}])) == [{"a": "1"}, {"b": "2"}]
 
 
-def test_too_many_jobs_are_noticed_without_making_them():
-    wide = [str(n) for n in range(1000)]
-    assert "more than 100000 jobs" in job_limit_error(matrix(a=wide, b=wide, c=wide, d=wide), 1)
+def test_too_many_jobs():
+    values = [str(n) for n in range(1000)]
+    assert "more than 100000 jobs" in job_limit_error(make_matrix(a=values, b=values, c=values, d=values), 1)
     assert "more than 100000 jobs" in job_limit_error(None, MAX_JOBS + 1)
     assert job_limit_error(None, MAX_JOBS) == ""
 
 
-def test_too_many_comparisons_are_noticed_too():
-    many = matrix(a=list(range(300)), b=list(range(300)), exclude=[{"a": n} for n in range(200)])
-    assert "which is too many" in job_limit_error(many, 1)
+def test_too_many_comparisons():
+    matrix = make_matrix(a=list(range(300)), b=list(range(300)), exclude=[{"a": n} for n in range(200)])
+    assert "which is too many" in job_limit_error(matrix, 1)

@@ -1,3 +1,5 @@
+"""Durations and sizes with units."""
+
 import pytest
 
 from packtrain.spec import units
@@ -7,12 +9,12 @@ from packtrain.spec import units
     ("text", "seconds"),
     [("90", 90), ("90s", 90), ("20h", 72000), ("1h30m", 5400), ("1.5h", 5400), ("2 d", 172800), ("1W", 604800)],
 )
-def test_durations(text, seconds):
+def test_parse_duration(text, seconds):
     assert units.parse_duration(text) == seconds
 
 
 @pytest.mark.parametrize(
-    ("text", "count"),
+    ("text", "n_bytes"),
     [
         ("0", 0),
         ("500", 500),
@@ -23,36 +25,36 @@ def test_durations(text, seconds):
         ("2TiB", 2 * 2**40),
     ],
 )
-def test_sizes(text, count):
-    assert units.parse_size(text) == count
+def test_parse_size(text, n_bytes):
+    assert units.parse_size(text) == n_bytes
 
 
 @pytest.mark.parametrize("text", ["", "h", "3 parsecs", "-5m", "1h-3m", "٣h"])
-def test_what_is_no_duration(text):
+def test_bad_durations(text):
     with pytest.raises(ValueError, match="is not a duration; write for example"):
         units.parse_duration(text)
 
 
 @pytest.mark.parametrize("text", ["", "GB", "5 apples", "-1GB", "1e9", "٣GB"])
-def test_what_is_no_size(text):
+def test_bad_sizes(text):
     with pytest.raises(ValueError, match="is not a size; write for example"):
         units.parse_size(text)
 
 
-def test_plain_numbers_of_megabytes_are_megabytes():
+def test_parse_megabytes():
     assert units.parse_megabytes("2048") == 2048
     assert units.parse_megabytes("4GB") == 4000
 
 
 @pytest.mark.parametrize(
-    ("count", "text"), [(0, "0 B"), (999, "999 B"), (1400, "1.4 kB"), (170_498_071, "170 MB"), (2e15, "2.0 PB")]
+    ("n_bytes", "text"), [(0, "0 B"), (999, "999 B"), (1400, "1.4 kB"), (170_498_071, "170 MB"), (2e15, "2.0 PB")]
 )
-def test_sizes_for_people(count, text):
-    assert units.format_size(count) == text
+def test_format_size(n_bytes, text):
+    assert units.format_size(n_bytes) == text
 
 
 @pytest.mark.parametrize(
     ("seconds", "text"), [(0.5, "0.5s"), (30, "30s"), (5400, "1h30m"), (72000, "20h"), (90061, "1d1h")]
 )
-def test_durations_for_people(seconds, text):
+def test_format_duration(seconds, text):
     assert units.format_duration(seconds) == text

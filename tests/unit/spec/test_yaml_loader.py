@@ -1,4 +1,4 @@
-"""YAML to values with places; whatever is wrong is a problem with a place, never an exception."""
+"""Parsing YAML into values with positions. Errors become diagnostics with positions, never exceptions."""
 
 import pytest
 
@@ -6,13 +6,13 @@ from packtrain.spec import yaml_loader
 from packtrain.spec.diagnostics import Position
 
 
-def read(text):
+def parse(text):
     return yaml_loader.parse_yaml(text, "w.yaml")
 
 
-def the_problem(text):
-    (problem,) = read(text).diagnostics
-    return problem
+def only_diagnostic(text):
+    (diagnostic,) = parse(text).diagnostics
+    return diagnostic
 
 
 @pytest.mark.parametrize(
@@ -38,30 +38,31 @@ def the_problem(text):
         ("e5", "e5"),
     ],
 )
-def test_plain_scalars_follow_the_core_schema(text, value):
-    document = read(f"a: {text}")
+def test_plain_scalars(text, value):
+    document = parse(f"a: {text}")
     assert document.value == {"a": value}
     assert type(document.value["a"]) in (type(value), yaml_loader.IntWithText, yaml_loader.FloatWithText)
     assert document.diagnostics == ()
 
 
-def test_numbers_remember_their_text():
-    values = read("[0.10, 1e-3, 0x1F]").value
+def test_numbers_keep_their_text():
+    values = parse("[0.10, 1e-3, 0x1F]").value
     assert [value.text for value in values] == ["0.10", "1e-3", "0x1F"]
 
 
-def test_places_of_values_and_keys():
-    document = read("a:\n  b: [x, yy]\n")
+def test_positions():
+    document = parse("a:\n  b: [x, yy]\n")
     assert document.source_map.position(("a", "b", 1)) == Position(2, 10)
     assert document.source_map.key_position(("a", "b")) == Position(2, 3)
 
 
-def test_the_place_of_something_absent_is_that_of_the_nearest_thing_above():
-    assert read("a:\n  b: 1\n").source_map.position(("a", "zzz", 3)) == Position(2, 3)
+def test_position_of_absent_key():
+    """An absent key has the position of its nearest parent."""
+    assert parse("a:\n  b: 1\n").source_map.position(("a", "zzz", 3)) == Position(2, 3)
 
 
 @pytest.mark.parametrize(
-    ("text", "line", "column", "says"),
+    ("text", "line", "column", "expected"),
     [
         (b"a: 1\nb: \xff\n", 2, 4, "0xff is not UTF-8"),
         ("a: 1\nb: \0", 2, 4, "'\\x00' is not allowed"),
@@ -81,31 +82,31 @@ def test_the_place_of_something_absent_is_that_of_the_nearest_thing_above():
         ("\t- x", 1, 1, "not valid YAML"),
     ],
 )
-def test_what_is_wrong_is_reported_with_its_place(text, line, column, says):
-    problem = the_problem(text)
-    assert says in problem.message
-    assert (problem.line, problem.column) == (line, column)
+def test_bad_yaml(text, line, column, expected):
+    diagnostic = only_diagnostic(text)
+    assert expected in diagnostic.message
+    assert (diagnostic.line, diagnostic.column) == (line, column)
 
 
-def test_too_deep():
-    assert "nests deeper" in the_problem("[" * 5000).message
+def test_nesting_limit():
+    assert "nests deeper" in only_diagnostic("[" * 5000).message
 
 
-def test_too_long():
-    assert "bytes; a workflow may have at most" in the_problem("#" * (yaml_loader.MAX_FILE_BYTES + 1)).message
+def test_size_limit():
+    assert "bytes; a workflow may have at most" in only_diagnostic("#" * (yaml_loader.MAX_FILE_BYTES + 1)).message
 
 
 def test_alias_bomb():
     lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
     lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 9)]
-    assert "aliases (*) expanded" in the_problem("\n".join(lines)).message
+    assert "aliases (*) expanded" in only_diagnostic("\n".join(lines)).message
 
 
-def test_merge_keys_fill_what_is_not_given():
-    document = read("base: &b {x: 1, y: 2}\nmore: &m {<<: *b, z: 4}\nhere: {<<: [*m], x: 9}\n")
+def test_merge_keys():
+    document = parse("base: &b {x: 1, y: 2}\nmore: &m {<<: *b, z: 4}\nhere: {<<: [*m], x: 9}\n")
     assert document.value["here"] == {"x": 9, "y": 2, "z": 4}
     assert document.diagnostics == ()
 
 
-def test_a_byte_order_mark_is_no_content():
-    assert read(b"\xef\xbb\xbfa: 1").value == {"a": 1}
+def test_byte_order_mark():
+    assert parse(b"\xef\xbb\xbfa: 1").value == {"a": 1}

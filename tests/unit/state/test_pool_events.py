@@ -98,7 +98,7 @@ def test_executions_without_agent(run):
 
 
 def test_several_agents_of_one_start(run):
-    """After exit code 85 HTCondor starts the launcher again in the same place."""
+    """After exit code 85 HTCondor starts the launcher again in the same sandbox."""
     run.place(1)
     run.start_agent("agent-1")
     run.end_agent("requeued", "agent-1")

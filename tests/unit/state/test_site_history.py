@@ -82,9 +82,9 @@ class TestSiteStats:
         old = NOW - 4 * HALF_LIFE_S
         usual += [observation("B", at=old, key=f"o{n}", run="old", steps_s=100.0) for n in range(20)]
         slow = [observation("A", at=old, key=f"s{n}", run="old", steps_s=300.0) for n in range(9)]
-        quick = [observation("A", key=f"q{n}", run="new", steps_s=100.0) for n in range(4)]
+        fast = [observation("A", key=f"q{n}", run="new", steps_s=100.0) for n in range(4)]
         assert history_of(*usual, *slow, now=old).sites["A"].slowdown == pytest.approx(3.0)
-        assert history_of(*usual, *slow, *quick).sites["A"].slowdown == pytest.approx(1.0)
+        assert history_of(*usual, *slow, *fast).sites["A"].slowdown == pytest.approx(1.0)
 
     def test_weighted_median(self):
         assert weighted_median([]) is None
@@ -93,9 +93,9 @@ class TestSiteStats:
         assert weighted_median([(1.0, 1.0), (5.0, 0.1), (6.0, 0.1)]) == 1.0
 
     def test_slow_node_at_fast_site(self):
-        quick = [observation("A", key=f"q{n}", node=f"a{n}", steps_s=100.0) for n in range(9)]
+        fast = [observation("A", key=f"q{n}", node=f"a{n}", steps_s=100.0) for n in range(9)]
         slow = [observation("A", key=f"s{n}", node="slow1", steps_s=300.0) for n in range(3)]
-        history = history_of(*quick, *slow)
+        history = history_of(*fast, *slow)
         assert history.avoided_nodes == {"slow1": "trainings take 3.0 times as long there"}
         assert history.avoided_sites == {} and history.nodes["slow1"].score == pytest.approx(1 / 3)
 
@@ -183,7 +183,7 @@ class TestObservations:
         run.end_agent("failed", failure="terminated")
         run.end_attempt()
         assert self.observations_of(run) == []
-        run.add_supervisor_event(kinds.DECISION_MADE, action="move", attempt="0-1", reason="late", avoid_nodes=["w9"])
+        run.add_supervisor_event(kinds.DECISION_MADE, action="move", attempt="0-1", reason="slow", avoid_nodes=["w9"])
         (observation,) = self.observations_of(run)
         assert (observation.failure_kind, observation.is_site_fault) == ("too_slow", True)
 

@@ -1,4 +1,4 @@
-"""A store in a temporary folder, and a clock that a test can turn."""
+"""Fixtures: a store in a temporary folder, a fake clock and events."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ def path(tmp_path):
 
 @pytest.fixture
 def store(path, clock):
-    made = SqliteStore(path, clock)
-    yield made
-    made.close()
+    sqlite_store = SqliteStore(path, clock)
+    yield sqlite_store
+    sqlite_store.close()
 
 
 @pytest.fixture

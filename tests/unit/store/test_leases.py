@@ -1,4 +1,4 @@
-"""Leases: one supervisor acts for a run, and an older one is refused."""
+"""Leases: a run has one supervisor, and a supervisor that lost its lease cannot write."""
 
 from __future__ import annotations
 
@@ -14,49 +14,49 @@ from packtrain.store import sqlite
 RUN = "run-1"
 
 
-def alive(lease):
+def always_alive(lease):
     return True
 
 
-def dead(lease):
+def never_alive(lease):
     return False
 
 
 @pytest.fixture
 def acquire(store):
-    def take(holder="a", is_alive=alive, ttl=30.0, run=RUN):
+    def acquire_lease(holder="a", is_alive=always_alive, ttl=30.0, run=RUN):
         return store.acquire_lease(run, holder, "host-1", 42, ttl, is_alive)
 
-    return take
+    return acquire_lease
 
 
-def test_the_first_epoch_is_one(store, acquire, clock):
+def test_first_epoch(store, acquire, clock):
     lease = acquire()
     assert (lease.epoch, lease.holder, lease.expires_at) == (1, "a", clock.now + 30)
     assert store.get_lease(RUN) == lease
 
 
-def test_a_second_holder_is_refused_while_the_first_lives(store, acquire):
+def test_second_holder_is_refused(store, acquire):
     first = acquire()
-    with pytest.raises(UnavailableError, match=r"already has a supervisor \(process 42 on host-1\)") as caught:
+    with pytest.raises(UnavailableError, match=r"already has a supervisor \(process 42 on host-1\)") as error:
         acquire("b")
-    assert not isinstance(caught.value, LeaseLostError)
+    assert not isinstance(error.value, LeaseLostError)
     assert store.get_lease(RUN) == first
 
 
-def test_each_run_has_a_lease_of_its_own(acquire):
+def test_leases_are_per_run(acquire):
     acquire()
     assert acquire("b", run="run-2").epoch == 1
 
 
-def test_a_dead_holder_is_followed_at_once(acquire):
+def test_dead_holder_is_replaced(acquire):
     acquire()
-    seen = []
-    assert acquire("b", is_alive=lambda lease: seen.append(lease.holder)).epoch == 2
-    assert seen == ["a"]
+    checked = []
+    assert acquire("b", is_alive=lambda lease: checked.append(lease.holder)).epoch == 2
+    assert checked == ["a"]
 
 
-def test_a_lease_that_ran_out_is_taken_over(acquire, clock):
+def test_expired_lease_is_replaced(acquire, clock):
     acquire()
     clock.now += 29.9
     with pytest.raises(UnavailableError):
@@ -65,16 +65,16 @@ def test_a_lease_that_ran_out_is_taken_over(acquire, clock):
     assert acquire("b").epoch == 2
 
 
-def test_a_released_lease_is_free(store, acquire):
+def test_release(store, acquire):
     store.release_lease(acquire())
     assert acquire("b").epoch == 2
 
 
-def test_the_epoch_grows_with_every_holder(acquire):
-    assert [acquire(str(n), dead).epoch for n in range(4)] == [1, 2, 3, 4]
+def test_epoch_increases(acquire):
+    assert [acquire(str(n), never_alive).epoch for n in range(4)] == [1, 2, 3, 4]
 
 
-def test_a_renewed_lease_lasts_longer(store, acquire, clock):
+def test_renew(store, acquire, clock):
     lease = acquire()
     clock.now += 20
     store.renew_lease(lease, 30.0)
@@ -83,8 +83,8 @@ def test_a_renewed_lease_lasts_longer(store, acquire, clock):
         acquire("b")
 
 
-def test_an_old_lease_writes_and_renews_nothing(store, acquire, event):
-    old, new = acquire("a"), acquire("b", dead)
+def test_lost_lease_cannot_write(store, acquire, event):
+    old, new = acquire("a"), acquire("b", never_alive)
     with pytest.raises(LeaseLostError, match="another supervisor has taken over"):
         store.append([event(1)], lease=old, cursors={(RUN, "/x"): 5})
     with pytest.raises(LeaseLostError):
@@ -95,15 +95,16 @@ def test_an_old_lease_writes_and_renews_nothing(store, acquire, event):
     assert len(store.events(RUN)) == 1
 
 
-def test_releasing_an_old_lease_does_not_free_the_new_one(store, acquire):
+def test_releasing_lost_lease(store, acquire):
     old = acquire("a")
-    acquire("b", dead)
+    acquire("b", never_alive)
     store.release_lease(old)
     with pytest.raises(UnavailableError):
         acquire("c")
 
 
-def test_a_lease_that_ran_out_but_was_not_taken_still_writes(store, acquire, clock, event):
+def test_expired_lease_can_write(store, acquire, clock, event):
+    """An expired lease remains valid until another supervisor acquires it."""
     lease = acquire()
     clock.now += 100
     store.append([event(1)], lease=lease)
@@ -112,21 +113,21 @@ def test_a_lease_that_ran_out_but_was_not_taken_still_writes(store, acquire, clo
         acquire("b")
 
 
-def test_nobody_gets_between_the_look_at_a_lease_and_its_taking(path, acquire, clock, monkeypatch):
+def test_acquire_is_atomic(path, acquire, clock, monkeypatch):
     acquire("a")
     monkeypatch.setattr(sqlite, "_BUSY_TIMEOUT_S", 0.1)
     other = sqlite.SqliteStore(path, clock)
 
     def interrupt(lease):
         with pytest.raises(UnavailableError, match="locked"):
-            other.acquire_lease(RUN, "b", "host-2", 43, 30.0, dead)
+            other.acquire_lease(RUN, "b", "host-2", 43, 30.0, never_alive)
         return False
 
     assert acquire("c", interrupt).epoch == 2
     other.close()
 
 
-CONTENDER = textwrap.dedent("""
+ACQUIRE_SCRIPT = textwrap.dedent("""
     import os, sys
     from pathlib import Path
     from packtrain.errors import UnavailableError
@@ -142,14 +143,14 @@ CONTENDER = textwrap.dedent("""
 
 
 @pytest.mark.slow
-def test_of_processes_that_acquire_at_once_exactly_one_wins(path):
-    """They also make the store at once: the file does not exist when they begin."""
+def test_concurrent_processes(path):
+    """The processes also create the store concurrently: its file does not exist at the start."""
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    made = [subprocess.Popen([sys.executable, "-c", CONTENDER, str(path), str(n)], **pipes) for n in range(6)]
-    for process in made:
+    processes = [subprocess.Popen([sys.executable, "-c", ACQUIRE_SCRIPT, str(path), str(n)], **pipes) for n in range(6)]
+    for process in processes:
         assert process.stdout.readline() == "ready\n"
-    for process in made:
+    for process in processes:
         process.stdin.write("go\n")
         process.stdin.flush()
-    said = [process.communicate(timeout=60) for process in made]
-    assert sorted(out.strip() for out, _ in said) == ["epoch 1", *["refused"] * 5], said
+    outputs = [process.communicate(timeout=60) for process in processes]
+    assert sorted(out.strip() for out, _ in outputs) == ["epoch 1", *["refused"] * 5], outputs

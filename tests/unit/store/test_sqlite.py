@@ -1,4 +1,4 @@
-"""The store's file: broken, newer, on a network file system, and written by a process that is killed."""
+"""The store's file: damaged, from a newer version, on a network file system, or written by a killed process."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ broken
 """
 
 
-@pytest.mark.parametrize("content", [b"this is not a database, but long enough to be looked at" * 20, b"\0" * 4096])
-def test_a_broken_file_is_a_sentence(tmp_path, content):
+@pytest.mark.parametrize("content", [b"this is not a database, but long enough to be parsed" * 20, b"\0" * 4096])
+def test_file_is_no_database(tmp_path, content):
     path = tmp_path / "store.db"
     path.write_bytes(content)
     with pytest.raises(FormatError, match=r"store\.db cannot be read .*; move it away"):
         SqliteStore(path)
-    assert path.read_bytes() == content, "it is left as it was"
+    assert path.read_bytes() == content, "the file is unchanged"
 
 
-def test_a_damaged_store_is_a_sentence(tmp_path, event):
+def test_damaged_store(tmp_path, event):
     path = tmp_path / "store.db"
     store = SqliteStore(path)
     store.append([event(n, text="x" * 500) for n in range(1, 200)])
@@ -48,18 +48,18 @@ def test_a_damaged_store_is_a_sentence(tmp_path, event):
         SqliteStore(path).events("run-1")
 
 
-def test_a_newer_version_is_refused(tmp_path):
+def test_newer_version(tmp_path):
     path = tmp_path / "store.db"
     SqliteStore(path).close()
     db = sqlite3.connect(path)
     db.execute(f"PRAGMA user_version = {STORE_VERSION + 1}")
     db.close()
-    expected = f"has version {STORE_VERSION + 1}, but this packtrain reads version {STORE_VERSION}"
-    with pytest.raises(FormatError, match=expected):
+    message = f"has version {STORE_VERSION + 1}, but this packtrain reads version {STORE_VERSION}"
+    with pytest.raises(FormatError, match=message):
         SqliteStore(path)
 
 
-def test_a_place_that_cannot_be_written_is_a_sentence(tmp_path):
+def test_unwritable_location(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(UnavailableError, match=r"cannot be opened .*PACKTRAIN_STORE"):
         SqliteStore(tmp_path / "file" / "store.db")
@@ -67,32 +67,32 @@ def test_a_place_that_cannot_be_written_is_a_sentence(tmp_path):
         SqliteStore(tmp_path)
 
 
-def test_a_full_disk_is_a_sentence_and_leaves_the_store_usable(tmp_path, event):
+def test_full_disk(tmp_path, event):
     script = textwrap.dedent("""
         import resource, sys
         from pathlib import Path
         from packtrain.errors import UnavailableError
         from packtrain.events import Event
         from packtrain.store import SqliteStore
-        store, most = SqliteStore(Path(sys.argv[1])), resource.getrlimit(resource.RLIMIT_FSIZE)[1]
+        store, hard_limit = SqliteStore(Path(sys.argv[1])), resource.getrlimit(resource.RLIMIT_FSIZE)[1]
         big = [Event("run-1", "0", "agent-1", n, "notice", 1.0, 1.0, {"text": "x" * 9000}) for n in range(1, 100)]
-        resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, most))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard_limit))
         try:
             store.append(big)
         except UnavailableError as error:
             print(error)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (hard_limit, hard_limit))
         print(len(store.events("run-1")))
         store.append(big)
         print(len(store.events("run-1")))
     """)
-    done = subprocess.run([sys.executable, "-c", script, str(tmp_path / "s.db")], capture_output=True, text=True)
-    said = done.stdout.splitlines()
-    assert "cannot be written" in said[0], done
-    assert said[1:] == ["0", "99"], "nothing by half, and with room again all goes on"
+    result = subprocess.run([sys.executable, "-c", script, str(tmp_path / "s.db")], capture_output=True, text=True)
+    lines = result.stdout.splitlines()
+    assert "cannot be written" in lines[0], result
+    assert lines[1:] == ["0", "99"], "no partial write, and the store works after space is free"
 
 
-def mode_of(path):
+def journal_mode(path):
     db = sqlite3.connect(path)
     try:
         return db.execute("PRAGMA journal_mode").fetchone()[0]
@@ -100,19 +100,19 @@ def mode_of(path):
         db.close()
 
 
-def test_a_local_file_system_gets_a_write_ahead_log(tmp_path, monkeypatch):
+def test_local_file_system_uses_wal(tmp_path, monkeypatch):
     monkeypatch.setattr(location, "_read_mounts", lambda: MOUNTS)
     SqliteStore(tmp_path / "store.db").close()
-    assert mode_of(tmp_path / "store.db") == "wal"
+    assert journal_mode(tmp_path / "store.db") == "wal"
 
 
-def test_a_network_file_system_gets_a_rollback_journal(tmp_path, monkeypatch, event):
+def test_network_file_system_uses_rollback_journal(tmp_path, monkeypatch, event):
     monkeypatch.setattr(location, "_read_mounts", lambda: f"server:/x {tmp_path} nfs4 rw 0 0\n")
     path = tmp_path / "store.db"
     store = SqliteStore(path)
     store.append([event(1)])
     store.close()
-    assert mode_of(path) == "delete"
+    assert journal_mode(path) == "delete"
 
 
 FILE_SYSTEMS = [
@@ -124,22 +124,22 @@ FILE_SYSTEMS = [
 ]
 
 
-@pytest.mark.parametrize(("path", "kind"), FILE_SYSTEMS)
-def test_the_innermost_and_newest_mount_counts(path, kind):
-    assert location.file_system_type(Path(path), MOUNTS) == kind
+@pytest.mark.parametrize(("path", "expected"), FILE_SYSTEMS)
+def test_file_system_type(path, expected):
+    assert location.file_system_type(Path(path), MOUNTS) == expected
 
 
-def test_where_nobody_says_the_file_system_has_no_name():
+def test_unknown_file_system():
     assert location.file_system_type(Path("/x"), "") == ""
     assert not location.is_network_file_system("")
     assert location.is_network_file_system("nfs4")
 
 
-def test_this_machine_knows_its_file_systems(tmp_path):
+def test_file_system_of_this_machine(tmp_path):
     assert location.file_system_type(tmp_path) != ""
 
 
-def test_the_store_lies_where_the_environment_says(monkeypatch, tmp_path):
+def test_store_path(monkeypatch, tmp_path):
     monkeypatch.delenv("PACKTRAIN_STORE", raising=False)
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     assert store_path() == tmp_path / "packtrain" / "store.db"
@@ -150,7 +150,7 @@ def test_the_store_lies_where_the_environment_says(monkeypatch, tmp_path):
     assert store_path() == Path("/x/y.db")
 
 
-WRITER = textwrap.dedent("""
+WRITE_SCRIPT = textwrap.dedent("""
     import sys
     from pathlib import Path
     from packtrain.events import Event
@@ -166,16 +166,16 @@ WRITER = textwrap.dedent("""
 
 @pytest.mark.slow
 @pytest.mark.parametrize("delay", [0.0, 0.003, 0.011, 0.037])
-def test_a_writer_killed_in_mid_transaction_leaves_whole_transactions(path, delay):
-    writer = subprocess.Popen([sys.executable, "-c", WRITER, str(path)], stdout=subprocess.PIPE, text=True)
-    told = int(writer.stdout.readline())
-    time.sleep(delay)  # not a wait for anything: it varies where the writer is when it dies
+def test_killed_writer(path, delay):
+    writer = subprocess.Popen([sys.executable, "-c", WRITE_SCRIPT, str(path)], stdout=subprocess.PIPE, text=True)
+    n_reported = int(writer.stdout.readline())
+    time.sleep(delay)  # vary the point at which the writer is killed
     os.kill(writer.pid, signal.SIGKILL)
-    told = int((writer.stdout.read().split() or [told])[-1])
+    n_reported = int((writer.stdout.read().split() or [n_reported])[-1])
     writer.wait()
     store = SqliteStore(path)
-    kept = [stored.event.seq for stored in store.events("run-1")]
-    assert kept == list(range(1, len(kept) + 1))
-    assert len(kept) % 50 == 0 and len(kept) >= told, "nothing that was reported is lost, nothing is there by half"
-    assert store.cursors("run-1") == {"/x": len(kept)}
+    seqs = [stored.event.seq for stored in store.events("run-1")]
+    assert seqs == list(range(1, len(seqs) + 1))
+    assert len(seqs) % 50 == 0 and len(seqs) >= n_reported, "every reported transaction is complete"
+    assert store.cursors("run-1") == {"/x": len(seqs)}
     store.close()

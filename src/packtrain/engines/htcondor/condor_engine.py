@@ -1,7 +1,7 @@
 """The engine that runs attempts as jobs of an HTCondor pool.
 
-Three things outlive the engine object and tell a later one what was submitted: the saved submit files, the event log of
-the run, and the queue of the schedd.
+A later engine object finds what was submitted in three places that outlive this one: the saved submit files, the event
+log of the run, and the queue of the schedd.
 """
 
 from __future__ import annotations

@@ -120,13 +120,13 @@ class LocalEngine:
             self._send_signal(tracked, signal.SIGKILL)
         code = tracked.process.poll() if tracked.process else None
         if code is not None and (code == _ALREADY_CLAIMED or claim_lock.holder_pid(tracked.folder)):
-            self._adopt_claim_holder(tracked)
+            self._follow_claim_holder(tracked)
             code = None
         if claim_lock.is_held(tracked.folder) or (tracked.process and code is None):
             return make_update("running")
         return make_update("gone", exit_code=code, detail=tracked.start_error or _exit_message(code))
 
-    def _adopt_claim_holder(self, tracked: _TrackedAttempt) -> None:
+    def _follow_claim_holder(self, tracked: _TrackedAttempt) -> None:
         """Follow the agent of an earlier process, which has the claim; ours came too late and has exited.
 
         A cancellation is passed on to that agent.

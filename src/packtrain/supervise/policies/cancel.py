@@ -16,7 +16,7 @@ def _handle_request(job: JobState) -> list[Decision]:
     requests = tuple(job.open_requests)
     reasons = (str(r["reason"]) for r in job.open_requests.values() if r.get("reason"))
     reason = next(reasons, "requested by the user")
-    if job.result:  # too late: the result stays as it is, and storing it again marks the request as handled
+    if job.result:  # too late: storing the same result again marks the request as handled
         result = job.result
         return [EndJob(job.id, result.status, result.reason, result.emitter, result.failure, requests)]
     if job.live_executions:

@@ -40,7 +40,7 @@ def find_avoided_locations(
 
 
 def find_common_faults(state: RunState, now: float) -> set[FailureSignature]:
-    """Return failures that look like site faults but occurred at several sites before any execution succeeded.
+    """Return apparent site faults that occurred at several sites before any execution succeeded.
 
     Most likely the image is broken or a server is down. A failure is left out if an execution at another site has
     already run for longer than the failed ones.

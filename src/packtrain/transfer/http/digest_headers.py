@@ -31,7 +31,8 @@ def parse_digest(algorithm: str, text: str) -> str:
     if hex_digest is None:
         digits = 2 * DIGEST_BYTES[algorithm]
         raise ValueError(
-            f"{text[:80]!r} is not a {_DISPLAY_NAMES[algorithm]} digest: write {digits} hexadecimal digits, or base64"
+            f"{text[:80]!r} is not a valid {_DISPLAY_NAMES[algorithm]} digest: "
+            f"write {digits} hexadecimal digits, or base64"
         )
     return hex_digest
 

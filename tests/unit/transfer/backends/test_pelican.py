@@ -1,4 +1,4 @@
-"""What a director says, where tokens are looked for, what a folder lists, and what a server takes back in a trailer."""
+"""Pelican: responses of a director, token discovery, folder listings, byte ranges and trailers."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ LINK = (
 )
 
 
-def test_caches_by_their_rank():
+def test_caches_are_sorted_by_priority():
     assert director.parse_duplicate_links(LINK) == ["https://near:8443/a", "https://far:8443/a,b;c", "https://last/a"]
 
 
-def test_without_links_the_location_is_all_there_is():
-    given = director.parse_director_response("https://one/x", None, None)
-    assert (given.server_urls, given.needs_token, given.collections_url) == (("https://one/x",), False, None)
+def test_location_without_links():
+    response = director.parse_director_response("https://one/x", None, None)
+    assert (response.server_urls, response.needs_token, response.collections_url) == (("https://one/x",), False, None)
 
 
-def test_what_a_namespace_says():
+def test_namespace_header():
     header = "namespace=/ospool/ap40, require-token=true, collections-url=https://origin:8443"
-    given = director.parse_director_response("https://one/x", '<https://two/x>; rel="duplicate"; pri=1', header)
-    assert (given.server_urls, given.needs_token, given.collections_url) == (
+    response = director.parse_director_response("https://one/x", '<https://two/x>; rel="duplicate"; pri=1', header)
+    assert (response.server_urls, response.needs_token, response.collections_url) == (
         ("https://two/x",),
         True,
         "https://origin:8443",
@@ -48,11 +48,11 @@ def test_what_a_namespace_says():
 
 
 @pytest.fixture
-def places(tmp_path, monkeypatch):
-    """Every place that can hold a token, with one; in the order in which they are asked."""
+def token_sources(tmp_path, monkeypatch):
+    """Every source of tokens, with a token in each, in the order in which they are searched."""
     monkeypatch.chdir(tmp_path)
     if os.path.exists(f"/tmp/bt_u{os.getuid()}"):
-        pytest.skip("whoever runs the tests has a token in /tmp")
+        pytest.skip("the user who runs the tests has a token in /tmp")
     (tmp_path / ".condor_creds").mkdir()
     (tmp_path / "creds").mkdir()
     files = {
@@ -70,8 +70,8 @@ def places(tmp_path, monkeypatch):
     return environ, files
 
 
-def test_tokens_are_found_in_the_documented_order(places):
-    environ, files = places
+def test_token_search_order(token_sources):
+    environ, files = token_sources
     assert find_token("osg-htc.org", environ) == "BEARER_TOKEN"
     del environ["BEARER_TOKEN"]
     for name, path in files.items():
@@ -82,16 +82,16 @@ def test_tokens_are_found_in_the_documented_order(places):
     assert find_token("osg-htc.org", environ) == "job folder"
 
 
-def test_an_empty_token_is_none(places):
-    environ, files = places
+def test_empty_token_is_skipped(token_sources):
+    environ, files = token_sources
     environ["BEARER_TOKEN"] = " "
     files["BEARER_TOKEN_FILE"].write_text("\n")
     files["XDG_RUNTIME_DIR"].write_text('{"no token": 1}')
     assert find_token("osg-htc.org", environ) == "TOKEN"
 
 
-def test_a_renewed_token_is_read_again(places):
-    environ, files = places
+def test_renewed_token_is_read(token_sources):
+    environ, files = token_sources
     del environ["BEARER_TOKEN"]
     assert find_token("osg-htc.org", environ) == "BEARER_TOKEN_FILE"
     files["BEARER_TOKEN_FILE"].write_text("renewed")
@@ -103,7 +103,7 @@ def jwt(claims: object) -> str:
 
 
 @pytest.mark.parametrize(
-    ("token", "goes"),
+    ("token", "is_sent"),
     [
         (jwt({"iss": "https://fed.example.org/issuer"}), True),
         (jwt({"iss": "https://fed.example.org:8443"}), True),
@@ -120,10 +120,10 @@ def jwt(claims: object) -> str:
         ("macaroon", False),
     ],
 )
-def test_elsewhere_goes_what_says_that_it_is_meant_for_there(token, goes):
+def test_token_is_sent_to_its_federation_only(token, is_sent):
     environ = {"BEARER_TOKEN": token, "XDG_RUNTIME_DIR": "/nowhere", "_CONDOR_CREDS": "/nowhere"}
-    assert find_token("Fed.Example.org:8444", environ) == (token if goes else None)
-    assert bool(explain_withheld_token("fed.example.org", environ)) is not goes
+    assert find_token("Fed.Example.org:8444", environ) == (token if is_sent else None)
+    assert bool(explain_withheld_token("fed.example.org", environ)) is not is_sent
     assert find_token("osg-htc.org", environ) == token
     assert find_token("", environ) is None
 
@@ -142,24 +142,24 @@ def multistatus(*hrefs: str) -> str:
 
 
 def names(*hrefs: str) -> list:
-    found = webdav.parse_multistatus(multistatus(*hrefs), "https://h:1/data/some%20folder")
-    return [(entry.name, entry.is_folder) for entry in found]
+    entries = webdav.parse_multistatus(multistatus(*hrefs), "https://h:1/data/some%20folder")
+    return [(entry.name, entry.is_folder) for entry in entries]
 
 
-def test_names_as_they_are_and_escaped():
+def test_listed_names_are_unescaped():
     raw = names("/data/some folder/", "/data/some folder/ü %41.bin", "/data/some folder/deep er/")
     assert raw == [("deep er", True), ("ü %41.bin", False)]
     assert names("https://h:1/data/some%20folder/%C3%BC%20%2541.bin") == [("ü %41.bin", False)]
 
 
-def test_a_listing_that_leaves_the_folder_is_refused():
+def test_listing_outside_the_folder_is_rejected():
     with pytest.raises(TransferError) as caught:
         names("/data/some folder/../../etc/passwd")
     assert caught.value.kind == "archive_unsafe"
 
 
-def test_a_page_is_no_listing():
-    with pytest.raises(TransferError, match="no XML") as caught:
+def test_listing_is_not_xml():
+    with pytest.raises(TransferError, match="not XML") as caught:
         webdav.parse_multistatus("<html><br></html>", "https://h/data")
     assert caught.value.kind == "unexpected_content"
 
@@ -168,7 +168,7 @@ def test_a_page_is_no_listing():
 
 
 @pytest.mark.parametrize(
-    ("span", "size", "expected"),
+    ("byte_range", "size", "expected"),
     [
         (ByteRange(5), 10, ByteRange(5, 10)),
         (ByteRange(0, 100), 10, ByteRange(0, 10)),
@@ -177,35 +177,35 @@ def test_a_page_is_no_listing():
         (ByteRange(5), None, ByteRange(5)),
     ],
 )
-def test_ranges_end_with_the_object(span, size, expected):
-    assert clamp_to_size(span, size) == expected
+def test_ranges_are_clamped_to_the_size(byte_range, size, expected):
+    assert clamp_to_size(byte_range, size) == expected
 
 
 @pytest.fixture
-def says():
-    """A server that answers each connection with the next of these bytes; its address."""
+def start_server():
+    """Start a server that sends the next of these responses on each connection; returns its URL."""
     server = socket.create_server(("127.0.0.1", 0))
-    heard, serving = [], []
+    received, threads = [], []
 
-    def serve(answers: tuple[bytes, ...]) -> None:
-        for answer in answers:
+    def serve(responses: tuple[bytes, ...]) -> None:
+        for response in responses:
             try:
                 connection, _ = server.accept()
             except OSError:
                 return  # the test is over
             with connection:
-                heard.append(connection.recv(1 << 16))
-                connection.sendall(answer)
+                received.append(connection.recv(1 << 16))
+                connection.sendall(response)
 
-    def start(*answers: bytes) -> str:
-        serving.append(threading.Thread(target=serve, args=(answers,)))
-        serving[-1].start()
+    def start(*responses: bytes) -> str:
+        threads.append(threading.Thread(target=serve, args=(responses,)))
+        threads[-1].start()
         return f"http://127.0.0.1:{server.getsockname()[1]}/x"
 
-    start.heard = heard
+    start.received = received
     yield start
-    server.shutdown(socket.SHUT_RDWR)  # wakes whoever accepts
-    for thread in serving:
+    server.shutdown(socket.SHUT_RDWR)  # wakes the thread in accept()
+    for thread in threads:
         thread.join()
     server.close()
 
@@ -218,53 +218,53 @@ def chunked(head: str, trailer: str) -> bytes:
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\nConnection: close\r\n\r\n"
 
 
-def read_all(url: str, span: ByteRange) -> bytes:
-    stream = PelicanServerBackend(str, needs_token=False).open(Location(url), span)
+def read_all(url: str, byte_range: ByteRange) -> bytes:
+    stream = PelicanServerBackend(str, needs_token=False).open(Location(url), byte_range)
     try:
         return b"".join(iter(lambda: stream.read(100), b""))
     finally:
         stream.close()
 
 
-def test_a_server_is_asked_for_the_status_and_a_good_one_passes(says):
-    assert read_all(says(chunked("200 OK", "X-Transfer-Status: 200: OK\r\n")), FULL_RANGE) == b"body"
-    assert b"X-Transfer-Status: true" in says.heard[0]
-    assert b"TE: trailers" in says.heard[0]
+def test_transfer_status_is_requested(start_server):
+    assert read_all(start_server(chunked("200 OK", "X-Transfer-Status: 200: OK\r\n")), FULL_RANGE) == b"body"
+    assert b"X-Transfer-Status: true" in start_server.received[0]
+    assert b"TE: trailers" in start_server.received[0]
 
 
-def test_a_server_that_answers_no_head_is_asked_for_one_byte(says):
-    refused = b"HTTP/1.1 405 No\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
-    ranged = b"HTTP/1.1 206 Part\r\nContent-Length: %d\r\nContent-Range: bytes 0-%d/4\r\nConnection: close\r\n\r\n"
-    url = says(refused, ranged % (1, 0) + b"b", ranged % (4, 3) + b"body")
+def test_size_by_get_if_head_is_rejected(start_server):
+    denied = b"HTTP/1.1 405 No\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+    partial = b"HTTP/1.1 206 Part\r\nContent-Length: %d\r\nContent-Range: bytes 0-%d/4\r\nConnection: close\r\n\r\n"
+    url = start_server(denied, partial % (1, 0) + b"b", partial % (4, 3) + b"body")
     assert read_all(url, ByteRange(0, 100)) == b"body"
-    assert [request.split(b" ")[0] for request in says.heard] == [b"HEAD", b"GET", b"GET"]
+    assert [request.split(b" ")[0] for request in start_server.received] == [b"HEAD", b"GET", b"GET"]
 
 
-def test_a_refusal_is_told_and_not_asked_for_ever(says):
-    refused = b"HTTP/1.1 403 No\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+def test_denial_is_not_repeated(start_server):
+    denied = b"HTTP/1.1 403 No\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
     with pytest.raises(TransferError) as caught:
-        read_all(says(*[refused] * 5), ByteRange(0, 100))
+        read_all(start_server(*[denied] * 5), ByteRange(0, 100))
     assert caught.value.kind == "access_denied"
-    assert len(says.heard) == 2
+    assert len(start_server.received) == 2
 
 
-def test_no_trailer_is_no_failure(says):
-    assert read_all(says(chunked("200 OK", "")), FULL_RANGE) == b"body"
+def test_missing_trailer(start_server):
+    assert read_all(start_server(chunked("200 OK", "")), FULL_RANGE) == b"body"
 
 
-@pytest.mark.parametrize("span", [FULL_RANGE, ByteRange(0, 4)])
-def test_a_failure_behind_the_body_is_a_failed_transfer(says, span):
-    head = "206 Partial Content\r\nContent-Range: bytes 0-3/4" if span != FULL_RANGE else "200 OK"
-    answer = chunked(head, "X-Transfer-Status: 500: cannot read from the origin\r\n")
-    url = says(answer) if span == FULL_RANGE else says(HEAD, answer)
+@pytest.mark.parametrize("byte_range", [FULL_RANGE, ByteRange(0, 4)])
+def test_failure_in_trailer(start_server, byte_range):
+    head = "206 Partial Content\r\nContent-Range: bytes 0-3/4" if byte_range != FULL_RANGE else "200 OK"
+    response = chunked(head, "X-Transfer-Status: 500: cannot read from the origin\r\n")
+    url = start_server(response) if byte_range == FULL_RANGE else start_server(HEAD, response)
     with pytest.raises(TransferError, match="500 cannot read from the origin") as caught:
-        read_all(url, span)
+        read_all(url, byte_range)
     assert caught.value.kind == "truncated"
 
 
-def test_whoever_reads_only_what_was_promised_hears_of_it_too(says):
+def test_failure_in_trailer_without_reading_to_the_end(start_server):
     head = "206 Partial Content\r\nContent-Range: bytes 0-3/4"
-    url = says(HEAD, chunked(head, "X-Transfer-Status: 502: gone\r\n"))
+    url = start_server(HEAD, chunked(head, "X-Transfer-Status: 502: gone\r\n"))
     stream = PelicanServerBackend(str, needs_token=False).open(Location(url), ByteRange(0, 4))
     with pytest.raises(TransferError, match="502 gone"):
         stream.readinto(memoryview(bytearray(4)))

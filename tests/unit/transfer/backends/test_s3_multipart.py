@@ -1,4 +1,4 @@
-"""What a server says that it stored, compared with what was sent."""
+"""S3 uploads are compared with the checksums in the server's response."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from packtrain.transfer.backends.s3.backend import S3Backend
 DATA = b"weights"
 MD5 = hashlib.md5(DATA).hexdigest()
 SHA256 = base64.b64encode(hashlib.sha256(DATA).digest()).decode()
-OTHER = base64.b64encode(bytes(32)).decode()
+OTHER_SHA256 = base64.b64encode(bytes(32)).decode()
 
 
 @pytest.fixture
 def put(tmp_path):
-    """Put DATA to a server that answers with these headers."""
+    """Upload DATA to a server that responds with these headers."""
     (tmp_path / "file").write_bytes(DATA)
 
-    def act(**headers: str) -> None:
+    def put_object(**headers: str) -> None:
         class Handler(BaseHTTPRequestHandler):
             def do_PUT(self) -> None:
                 self.rfile.read(int(self.headers["Content-Length"]))
@@ -35,14 +35,14 @@ def put(tmp_path):
                 self.end_headers()
 
             def log_message(self, *args: object) -> None:
-                """Silence."""
+                """Log nothing."""
 
         with HTTPServer(("127.0.0.1", 0), Handler) as server:
             threading.Thread(target=server.handle_request, daemon=True).start()
             access = S3Access("r", f"http://127.0.0.1:{server.server_address[1]}")
             S3Backend(str).put(Location("s3://b/k", s3=access), tmp_path / "file")
 
-    return act
+    return put_object
 
 
 @pytest.mark.parametrize(
@@ -55,12 +55,14 @@ def put(tmp_path):
         {"ETag": '"not-an-md5"'},
     ],
 )
-def test_what_agrees_or_says_nothing_is_good(put, headers):
+def test_matching_or_absent_checksum(put, headers):
     put(**headers)
 
 
-@pytest.mark.parametrize("headers", [{"x_amz_checksum_sha256": OTHER}, {"ETag": '"00000000000000000000000000000000"'}])
-def test_what_differs_was_damaged(put, headers):
-    with pytest.raises(TransferError, match="damaged on its way") as caught:
+@pytest.mark.parametrize(
+    "headers", [{"x_amz_checksum_sha256": OTHER_SHA256}, {"ETag": '"00000000000000000000000000000000"'}]
+)
+def test_different_checksum(put, headers):
+    with pytest.raises(TransferError, match="the upload was corrupted") as caught:
         put(**headers)
     assert caught.value.kind == "digest_mismatch"

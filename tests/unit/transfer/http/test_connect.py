@@ -1,4 +1,4 @@
-"""Which of a host's addresses is taken."""
+"""Connections to hosts with several addresses, and the detection of local servers."""
 
 from __future__ import annotations
 
@@ -24,56 +24,56 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def read(ref: Location) -> bytes:
-    with contextlib.closing(HttpBackend(str).open(ref)) as stream:
+def read(location: Location) -> bytes:
+    with contextlib.closing(HttpBackend(str).open(location)) as stream:
         return b"".join(iter(lambda: stream.read(1 << 16), b""))
 
 
 @contextlib.contextmanager
 def dead_address(host: str, port: int):
-    """It drops whoever calls, as behind a firewall: the queue of its server is full, and nobody takes from it."""
-    with socket.socket() as server, contextlib.ExitStack() as callers:
+    """Listen on an address that drops connections, as a firewall does: its backlog is full and nothing accepts."""
+    with socket.socket() as server, contextlib.ExitStack() as clients:
         server.bind((host, port))
         server.listen(0)
         for _ in range(4):
-            caller = callers.enter_context(socket.socket())
-            caller.setblocking(False)
-            caller.connect_ex((host, port))
+            client = clients.enter_context(socket.socket())
+            client.setblocking(False)
+            client.connect_ex((host, port))
         yield
 
 
 @pytest.fixture
 def addresses(monkeypatch) -> list[str]:
-    """Of the host two.example."""
-    given: list[str] = []
+    """The addresses that every host name resolves to."""
+    resolved: list[str] = []
     monkeypatch.setattr(connect, "_UNREACHABLE_ADDRESSES", set())
     monkeypatch.setattr(
         socket,
         "getaddrinfo",
-        lambda host, port, **_: [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port)) for address in given],
+        lambda host, port, **_: [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port)) for address in resolved],
     )
-    return given
+    return resolved
 
 
-def test_a_dead_address_of_a_host_leaves_the_others(folder, addresses):
+def test_unreachable_address_is_skipped(folder, addresses):
     addresses += ["127.0.0.2", "127.0.0.1"]
     with HttpServer(folder) as origin, dead_address("127.0.0.2", urlsplit(origin.url).port):
-        ref = Location(f"http://two.example:{urlsplit(origin.url).port}/data.bin")
-        asked = RemoteFile("data.bin", (ref,))
+        location = Location(f"http://two.example:{urlsplit(origin.url).port}/data.bin")
+        remote_file = RemoteFile("data.bin", (location,))
         fetch(
-            asked,
-            folder / "got",
+            remote_file,
+            folder / "download",
             str,
             retry_timeout_s=0,
             check_cancelled=lambda: None,
             on_progress=lambda done, total: None,
         )
         assert {address for address, _ in connect._UNREACHABLE_ADDRESSES} == {"127.0.0.2"}
-        assert read(ref) == DATA
-    assert (folder / "got").read_bytes() == DATA
+        assert read(location) == DATA
+    assert (folder / "download").read_bytes() == DATA
 
 
-def test_an_address_that_was_dead_is_tried_when_there_is_no_other(folder, addresses):
+def test_only_address_is_retried(folder, addresses):
     addresses.append("127.0.0.1")
     with HttpServer(folder) as origin:
         port = urlsplit(origin.url).port
@@ -83,7 +83,7 @@ def test_an_address_that_was_dead_is_tried_when_there_is_no_other(folder, addres
 
 
 @pytest.mark.parametrize(
-    ("url", "here"),
+    ("url", "expected"),
     [
         ("http://127.0.0.1:8000/x", True),
         ("http://localhost/x", True),
@@ -99,13 +99,13 @@ def test_an_address_that_was_dead_is_tried_when_there_is_no_other(folder, addres
         ("http://127.0.0.1:port/x", True),
     ],
 )
-def test_a_server_on_this_machine_is_known_by_its_address(url, here, monkeypatch):
-    """Nobody is asked for a name."""
+def test_is_local_server(url, expected, monkeypatch):
+    """Names are not resolved."""
     monkeypatch.setattr(socket, "getaddrinfo", None)
-    assert connect.is_local_server(url) == here
+    assert connect.is_local_server(url) == expected
 
 
 @pytest.mark.parametrize("proxy", ["http://127.0.0.1:3128", "socks5://127.0.0.1:1080"])
-def test_behind_a_proxy_nothing_is_here(monkeypatch, proxy):
+def test_no_server_is_local_behind_a_proxy(monkeypatch, proxy):
     monkeypatch.setenv("http_proxy", proxy)
     assert not connect.is_local_server("http://127.0.0.1/x")

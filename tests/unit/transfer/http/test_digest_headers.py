@@ -1,4 +1,4 @@
-"""Which digest a server states: the strongest one of the whole object that can be computed here."""
+"""Digests in response headers: the strongest one of the complete object that this machine can compute."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ HUGE = crc32c.MAX_PURE_PYTHON_UNREQUESTED_BYTES + 1
 
 
 @pytest.fixture
-def no_module(monkeypatch):
+def no_native_crc32c(monkeypatch):
     monkeypatch.setattr(crc32c, "_find_native_extend", lambda: None)
 
 
-def stated(*lines: str, size: int | None = 9, partial: bool = False) -> Digest | None:
+def parse(*lines: str, size: int | None = 9, partial: bool = False) -> Digest | None:
     return digest_from_headers(Headers.parse("\r\n".join(lines).encode()), size, partial)
 
 
@@ -38,44 +38,45 @@ def stated(*lines: str, size: int | None = 9, partial: bool = False) -> Digest |
         (["x-amz-checksum-crc32c: 4waSgw=="], CRC32C),
         (["x-amz-checksum-crc32c: 4waSgw==", "x-amz-checksum-type: FULL_OBJECT"], CRC32C),
         (["x-amz-checksum-crc32: y/Q5Jg=="], Digest("crc32", "cbf43926")),
-        (["Digest: crc32=cbf43926"], None),  # as XRootD has it, that is another checksum
+        (["Digest: crc32=cbf43926"], None),  # XRootD's crc32 is a different checksum
         (["x-amz-checksum-crc32c: 4waSgw==-3"], None),
         (["x-amz-checksum-crc32c: 4waSgw==", "x-amz-checksum-type: COMPOSITE"], None),
         (["Digest: crc32c=4waSgw"], None),
         (["Digest: crc32c=e306928"], None),
     ],
 )
-def test_what_a_server_says(lines, digest):
-    assert stated(*lines) == digest
+def test_digest_from_headers(lines, digest):
+    assert parse(*lines) == digest
 
 
-def test_of_a_part_of_an_object_only_what_is_said_of_the_whole_counts():
-    assert stated("x-goog-hash: crc32c=4waSgw==", partial=True) == CRC32C
-    assert stated("x-amz-checksum-crc32c: 4waSgw==", partial=True) is None
+def test_partial_response_uses_digests_of_the_object():
+    assert parse("x-goog-hash: crc32c=4waSgw==", partial=True) == CRC32C
+    assert parse("x-amz-checksum-crc32c: 4waSgw==", partial=True) is None
 
 
-def test_what_google_unpacks_on_the_way_has_the_digest_of_what_is_packed():
-    packed = "x-goog-stored-content-encoding: gzip"
-    assert stated(packed, "x-goog-hash: crc32c=4waSgw==") is None
-    assert stated(packed, "Content-Encoding: gzip", "x-goog-hash: crc32c=4waSgw==") == CRC32C
-    assert stated("x-goog-stored-content-encoding: identity", "x-goog-hash: crc32c=4waSgw==") == CRC32C
+def test_digest_of_stored_gzip_is_ignored():
+    """Google Cloud Storage decompresses on the fly, but states the digest of the compressed object."""
+    stored_gzip = "x-goog-stored-content-encoding: gzip"
+    assert parse(stored_gzip, "x-goog-hash: crc32c=4waSgw==") is None
+    assert parse(stored_gzip, "Content-Encoding: gzip", "x-goog-hash: crc32c=4waSgw==") == CRC32C
+    assert parse("x-goog-stored-content-encoding: identity", "x-goog-hash: crc32c=4waSgw==") == CRC32C
 
 
-@pytest.mark.usefixtures("no_module")
-def test_without_a_module_the_crc32c_of_much_is_as_good_as_none():
-    assert stated("Digest: crc32c=4waSgw==", size=HUGE) is None
-    assert stated("Digest: crc32c=4waSgw==", size=None) is None
-    assert stated("Digest: crc32c=4waSgw==", size=HUGE - 1) == CRC32C
-    assert stated("Digest: crc32c=4waSgw==, adler32=091e01de", size=HUGE) == Digest("adler32", "091e01de")
+@pytest.mark.usefixtures("no_native_crc32c")
+def test_crc32c_of_large_object_needs_native_module():
+    assert parse("Digest: crc32c=4waSgw==", size=HUGE) is None
+    assert parse("Digest: crc32c=4waSgw==", size=None) is None
+    assert parse("Digest: crc32c=4waSgw==", size=HUGE - 1) == CRC32C
+    assert parse("Digest: crc32c=4waSgw==, adler32=091e01de", size=HUGE) == Digest("adler32", "091e01de")
 
 
-def test_with_a_module_it_is_used(monkeypatch):
+def test_native_crc32c_is_used(monkeypatch):
     monkeypatch.setattr(crc32c, "_find_native_extend", lambda: lambda value, data: 0)
-    assert stated("Digest: crc32c=4waSgw==", size=HUGE) == CRC32C
+    assert parse("Digest: crc32c=4waSgw==", size=HUGE) == CRC32C
 
 
-def test_what_people_write():
+def test_parse_digest():
     assert parse_digest("crc32c", "4waSgw==") == parse_digest("crc32c", "E3069283") == "e3069283"
     assert parse_digest("md5", MD5_BASE64) == MD5
-    with pytest.raises(ValueError, match="'abc' is no CRC-32C digest: 8 hexadecimal digits, or base64"):
+    with pytest.raises(ValueError, match="'abc' is not a CRC-32C digest: write 8 hexadecimal digits, or base64"):
         parse_digest("crc32c", "abc")

@@ -1,3 +1,5 @@
+"""Placeholders such as `{job}` in texts of a workflow."""
+
 import pytest
 
 from packtrain.spec import placeholders
@@ -6,7 +8,7 @@ VALUES = {"job": "7", "lr": "0.1"}
 
 
 @pytest.mark.parametrize(
-    ("text", "filled"),
+    ("text", "expected"),
     [
         ("out/{job}", "out/7"),
         ("{lr}-{lr}", "0.1-0.1"),
@@ -19,9 +21,9 @@ VALUES = {"job": "7", "lr": "0.1"}
         ("{a,b}{lr}", "{a,b}0.1"),
     ],
 )
-def test_only_known_keys_in_single_braces_are_filled(text, filled):
-    assert placeholders.fill_placeholders(text, VALUES) == filled
+def test_fill_placeholders(text, expected):
+    assert placeholders.fill_placeholders(text, VALUES) == expected
 
 
-def test_a_value_is_not_filled_again():
+def test_values_are_not_filled_again():
     assert placeholders.fill_placeholders("{a}", {"a": "{b}", "b": "x"}) == "{b}"
