@@ -78,5 +78,5 @@ def test_native_crc32c_is_used(monkeypatch):
 def test_parse_digest():
     assert parse_digest("crc32c", "4waSgw==") == parse_digest("crc32c", "E3069283") == "e3069283"
     assert parse_digest("md5", MD5_BASE64) == MD5
-    with pytest.raises(ValueError, match="'abc' is not a CRC-32C digest: write 8 hexadecimal digits, or base64"):
+    with pytest.raises(ValueError, match="'abc' is not a valid CRC-32C digest: write 8 hexadecimal digits, or base64"):
         parse_digest("crc32c", "abc")
