@@ -135,7 +135,7 @@ def test_error_page(workspace, server):
         (["get", "http://"], "has no host; write for example http://host/path"),
         (["get", "https:///x"], "has no host"),
         (["get", "http://host/x", "--sha256", "abc"], "64 hexadecimal digits"),
-        (["get", "http://host/x", "--crc32c", "abc"], "'abc' is not a CRC-32C digest: write 8 hexadecimal digits"),
+        (["get", "http://host/x", "--crc32c", "abc"], "'abc' is not a valid CRC-32C digest: write 8 hexadecimal"),
         (
             ["get", "http://host/x", "--md5", "0" * 32, "--crc32c", "0" * 8],
             "give one digest, not both --md5 and --crc32c",

@@ -13,12 +13,13 @@ import select
 import socket
 import time
 from base64 import b64encode
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from packtrain.errors import TransferError
+from packtrain.transfer.cancellation import CancelCheck
 from packtrain.transfer.http import connection
 from packtrain.transfer.http.error_mapping import map_errors
 from packtrain.transfer.http.proxies import proxy_for
@@ -27,8 +28,6 @@ from packtrain.transfer.urls import redact_url, url_origin
 
 if TYPE_CHECKING:
     import ssl
-
-CancelCheck = Callable[[], None]
 
 _POLL_INTERVAL_S = 0.25
 _ADDRESS_TIMEOUT_S = 2.0  # per address while the host has others

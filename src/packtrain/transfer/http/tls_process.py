@@ -17,12 +17,12 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from packtrain.errors import TransferError
 from packtrain.transfer.buffer_pool import allocate_page_aligned
+from packtrain.transfer.cancellation import CancelCheck
 from packtrain.transfer.urls import redact_url
 
 if TYPE_CHECKING:
@@ -38,8 +38,6 @@ _PROGRAM = (
 _HANDSHAKE_DONE = b"+"
 _READY = b"ready"
 _START_TIMEOUT_S = 30.0
-
-CancelCheck = Callable[[], None]
 
 
 class TlsProcess:
