@@ -78,7 +78,7 @@ def measure_memory(folder: Path, args: argparse.Namespace) -> dict[str, float]:
 
 
 def measure_render(folder: Path, args: argparse.Namespace) -> dict[str, float]:
-    from packtrain.report.analysis.findings import find_insights
+    from packtrain.report.analysis.findings import collect_findings
     from packtrain.report.analysis.statistics import compute_stats
     from packtrain.report.page import write_page
     from packtrain.report.readers.files import read_history
@@ -88,7 +88,7 @@ def measure_render(folder: Path, args: argparse.Namespace) -> dict[str, float]:
     history = read_history([str(log)])
     started_at = time.perf_counter()
     stats = compute_stats(history)
-    write_page(history, stats, find_insights(history, stats), folder / "page")
+    write_page(history, stats, collect_findings(history, stats), folder / "page")
     return {"render_1000_jobs_s": time.perf_counter() - started_at}
 
 

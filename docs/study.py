@@ -223,7 +223,7 @@ def render_time_use_table() -> str:
 
 
 def render_findings(report: Report) -> str:
-    return "\n".join(f"* {finding.text}" for finding in report.insights)
+    return "\n".join(f"* {finding.text}" for finding in report.findings)
 
 
 def render_trials_table() -> str:
@@ -248,6 +248,6 @@ def _format_time_use(row: JobSummary, use: TimeUse) -> str:
 
 def render_terminal_output(report: Report) -> str:
     out = Console(file=io.StringIO(), width=WIDTH, highlight=False, color_system=None, legacy_windows=False)
-    print_report_summary(out, report.stats, report.insights)
+    print_report_summary(out, report.stats, report.findings)
     assert isinstance(out.file, io.StringIO)
     return "\n".join(line.rstrip() for line in out.file.getvalue().rstrip().splitlines())

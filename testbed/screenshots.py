@@ -10,7 +10,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from packtrain.report.analysis.findings import find_insights
+from packtrain.report.analysis.findings import collect_findings
 from packtrain.report.analysis.statistics import ReportStats, compute_stats
 from packtrain.report.history import JobHistory
 from packtrain.report.page import write_page
@@ -37,7 +37,7 @@ def main() -> None:
 
 def _write_page_url(history: JobHistory, folder: Path, baseline: ReportStats | None = None) -> str:
     stats = compute_stats(history)
-    page = write_page(history, stats, find_insights(history, stats), folder, write_pngs=False, baseline=baseline)
+    page = write_page(history, stats, collect_findings(history, stats), folder, write_pngs=False, baseline=baseline)
     return page.as_uri()
 
 

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from packtrain.report.analysis.findings import Insight
+from packtrain.report.analysis.findings import Finding
 from packtrain.report.analysis.statistics import compute_stats
 from packtrain.report.history import ExecutionRecord, FailureCategory, JobHistory, JobRecord, Outcome, Phase, PhaseSpan
 from packtrain.report.page import write_page
@@ -36,7 +36,7 @@ def chromium():
 def report(tmp_path_factory):
     history = make_random_history(60)
     return write_page(
-        history, compute_stats(history), [Insight("44% was wasted.", 1)], tmp_path_factory.mktemp("report")
+        history, compute_stats(history), [Finding("44% was wasted.", 1)], tmp_path_factory.mktemp("report")
     )
 
 
@@ -160,7 +160,7 @@ def test_hostile_log(chromium, tmp_path):
         (JobRecord(HOSTILE_TEXT, (failed,), Outcome.FAILED, 0.0, 100.0, reason=HOSTILE_TEXT),),
         limitations=(HOSTILE_TEXT,),
     )
-    path = write_page(history, compute_stats(history), [Insight(HOSTILE_TEXT, 1)], tmp_path)
+    path = write_page(history, compute_stats(history), [Finding(HOSTILE_TEXT, 1)], tmp_path)
     page = chromium.open(path.as_uri())
     assert page.evaluate("document.scripts.length") == 1
     assert page.evaluate("document.images.length") == 0

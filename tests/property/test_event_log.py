@@ -15,7 +15,7 @@ from packtrain.condor.eventlog.classad_format import JsonLogParser, XmlLogParser
 from packtrain.condor.eventlog.text_format import TextLogParser
 from packtrain.condor.eventlog.timestamps import TimestampParser
 from packtrain.events import Event, kinds
-from packtrain.report.analysis.findings import find_insights
+from packtrain.report.analysis.findings import collect_findings
 from packtrain.report.analysis.statistics import compute_stats
 from packtrain.report.export import report_to_json
 from packtrain.report.history import JobHistory, Phase
@@ -221,5 +221,5 @@ def test_odd_values(log, data):
         check_job(job)
     history = JobHistory("odd", "log", jobs)
     stats = compute_stats(history)
-    report = report_to_json(history, stats, find_insights(history, stats))
+    report = report_to_json(history, stats, collect_findings(history, stats))
     assert not re.search(r"[\x00-\x1f\x7f-\x9f]", json.dumps(report, allow_nan=False, ensure_ascii=False))

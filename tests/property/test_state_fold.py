@@ -96,7 +96,7 @@ class EventGenerator:
         if self.attempts:
             job, attempt_id = self.choose(self.attempts)
             self.n_starts[attempt_id] = self.n_starts.get(attempt_id, 0) + 1
-            self.run.place(self.n_starts[attempt_id], attempt_id, job)
+            self.run.start_execution(self.n_starts[attempt_id], attempt_id, job)
 
     def generate_transfer(self, job: str) -> None:
         if self.attempts:
@@ -112,7 +112,9 @@ class EventGenerator:
             job, attempt_id = self.choose(running)
             self.n_stops[attempt_id] = self.n_starts[attempt_id]
             emitters = tuple(agent for j, agent in self.agents if j == job and self.draw(st.booleans()))
-            self.run.stop_execution(self.n_starts[attempt_id], attempt_id, job, self.choose(FAILURE_KINDS), emitters)
+            self.run.interrupt_execution(
+                self.n_starts[attempt_id], attempt_id, job, self.choose(FAILURE_KINDS), emitters
+            )
 
     def generate_held(self, job: str) -> None:
         if self.attempts:

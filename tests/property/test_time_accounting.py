@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from packtrain.report.analysis.compare import compare_stats, comparison_to_json
-from packtrain.report.analysis.findings import find_insights
+from packtrain.report.analysis.findings import collect_findings
 from packtrain.report.analysis.statistics import NOT_FAILED_OUTCOMES, compute_stats
 from packtrain.report.analysis.time_accounting import (
     TimeUse,
@@ -121,7 +121,7 @@ def test_statistics_are_consistent(history):
 @given(HISTORIES, HISTORIES)
 def test_any_history_can_be_exported(history, other):
     stats, other_stats = compute_stats(history), compute_stats(other)
-    findings = find_insights(history, stats)
+    findings = collect_findings(history, stats)
     document = report_to_json(history, stats, findings)
     assert json.loads(json.dumps(document, allow_nan=False)) == document
     json.dumps(comparison_to_json(stats, other_stats), allow_nan=False)

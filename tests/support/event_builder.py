@@ -87,12 +87,12 @@ class RunBuilder:
             f"engine-{attempt_id}", kinds.ATTEMPT_GONE, job, attempt=attempt_id, exit_code=exit_code, detail=detail
         )
 
-    def place(self, execution: int = 1, attempt_id: str = "0-1", job: str = "0", site: str = "Site") -> None:
+    def start_execution(self, execution: int = 1, attempt_id: str = "0-1", job: str = "0", site: str = "Site") -> None:
         self.add_event(
             "engine-log", kinds.EXECUTION_STARTED, job, attempt=attempt_id, execution=execution, site=site, host="w9"
         )
 
-    def stop_execution(
+    def interrupt_execution(
         self,
         execution: int = 1,
         attempt_id: str = "0-1",

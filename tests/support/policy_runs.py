@@ -11,7 +11,7 @@ HOUR_S = 3600.0
 
 def make_policy_config(n_jobs=1, has_multiple_sites=True, limits=None, inputs=(), **recovery):
     jobs = {str(n): Job(str(n), (), Resources(), limits or Limits(), (), inputs=inputs) for n in range(n_jobs)}
-    return PolicyConfig(Recovery(**recovery), jobs, many_sites=has_multiple_sites)
+    return PolicyConfig(Recovery(**recovery), jobs, has_multiple_sites=has_multiple_sites)
 
 
 def job_ids(n_jobs):

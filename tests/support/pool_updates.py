@@ -14,8 +14,7 @@ from packtrain.engines.api import AttemptUpdate, Engine, SubmitRequest
 from packtrain.engines.local import LocalEngine
 from packtrain.engines.local.local_engine import send_signal
 from packtrain.events import Event, JournalReader, kinds
-from packtrain.plan import AttemptFolder, Job, Limits, Resources, RunFolder
-from packtrain.plan import claim as claim_lock
+from packtrain.plan import AttemptFolder, Job, Limits, Resources, RunFolder, claim
 from tests.support.fake_engine import FakeEngine
 
 AGENT_SCRIPT = Path(__file__).with_name("stand_in_agent.py")
@@ -53,7 +52,7 @@ class FakeEngineHarness:
     def kill_agents(self) -> None:
         """Kill all agents, so that a failed test leaves no process behind."""
         for path in self.folder.root.glob("jobs/*/attempts/*/claim"):
-            pid = claim_lock.holder_pid(AttemptFolder(path.parent))
+            pid = claim.claim_holder_pid(AttemptFolder(path.parent))
             if pid is not None:
                 send_signal(pid, signal.SIGKILL)
 

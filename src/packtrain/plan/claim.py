@@ -48,12 +48,12 @@ def hand_over_claim(claim_fd: int) -> None:
     os.write(claim_fd, _HANDED_OVER)
 
 
-def exists(attempt_folder: AttemptFolder) -> bool:
+def is_claimed(attempt_folder: AttemptFolder) -> bool:
     """Return True if an agent has started the attempt, even if it has ended since."""
     return attempt_folder.claim.exists()
 
 
-def is_held(attempt_folder: AttemptFolder) -> bool:
+def is_claim_held(attempt_folder: AttemptFolder) -> bool:
     """Return True while the agent, or the guard that ends its steps, is alive."""
     try:
         with open(attempt_folder.claim, "rb") as file:
@@ -63,11 +63,11 @@ def is_held(attempt_folder: AttemptFolder) -> bool:
     except BlockingIOError:
         return True
     except OSError:  # the file system has no locks
-        return holder_pid(attempt_folder) is not None
+        return claim_holder_pid(attempt_folder) is not None
     return False
 
 
-def holder_pid(attempt_folder: AttemptFolder) -> int | None:
+def claim_holder_pid(attempt_folder: AttemptFolder) -> int | None:
     """Return the process id of the live agent that holds the claim, or None if that is not certain."""
     try:
         pid = int(attempt_folder.claim.read_text(encoding="utf-8").split()[0])

@@ -9,7 +9,7 @@ from typing import Any
 
 from packtrain.errors import UsageError
 from packtrain.report.analysis.compare import comparison_to_json
-from packtrain.report.analysis.findings import Insight, find_insights
+from packtrain.report.analysis.findings import Finding, collect_findings
 from packtrain.report.analysis.statistics import ReportStats, compute_stats
 from packtrain.report.export import executions_to_csv, jobs_to_csv, report_to_json
 from packtrain.report.gc_pause import gc_paused
@@ -26,19 +26,19 @@ class Report:
 
     history: JobHistory
     stats: ReportStats
-    insights: tuple[Insight, ...]
+    findings: tuple[Finding, ...]
     baseline: ReportStats | None = None  # the statistics of another history to compare with
 
     @property
     def to_json(self) -> dict[str, Any]:
         comparison = {"comparison": comparison_to_json(self.stats, self.baseline)} if self.baseline else {}
-        return {**report_to_json(self.history, self.stats, self.insights), **comparison}
+        return {**report_to_json(self.history, self.stats, self.findings), **comparison}
 
 
 def build_report(history: JobHistory, baseline: ReportStats | None = None) -> Report:
     with gc_paused():
         stats = compute_stats(history)
-        return Report(history, stats, find_insights(history, stats), baseline)
+        return Report(history, stats, collect_findings(history, stats), baseline)
 
 
 def write_report(
@@ -66,7 +66,7 @@ def write_report(
         return write_page(
             report.history,
             report.stats,
-            report.insights,
+            report.findings,
             output_dir,
             curves=curves,
             write_pngs=write_pngs,

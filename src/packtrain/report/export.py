@@ -10,7 +10,7 @@ from enum import Enum
 from typing import Any
 
 from packtrain import __version__
-from packtrain.report.analysis.findings import Insight
+from packtrain.report.analysis.findings import Finding
 from packtrain.report.analysis.statistics import JobSummary, ReportStats
 from packtrain.report.analysis.time_accounting import US_PER_S, ExecutionTimeUse, JobTimeUse, TimeUse
 from packtrain.report.history import JobHistory, Phase
@@ -25,14 +25,14 @@ def json_key(member: Enum) -> str:
     return str(member.value).replace(" ", "_")
 
 
-def report_to_json(history: JobHistory, stats: ReportStats, insights: Sequence[Insight]) -> dict[str, Any]:
+def report_to_json(history: JobHistory, stats: ReportStats, findings: Sequence[Finding]) -> dict[str, Any]:
     return {
         "format": FORMAT,
         "version": VERSION,
         "packtrain": __version__,
         "name": stats.name,
         "kind": stats.kind,
-        "findings": [finding.text for finding in insights],
+        "findings": [finding.text for finding in findings],
         "statistics": stats_to_json(stats),
         "jobs": [_to_json(row) for row in stats.job_summaries],
         "limitations": list(history.limitations),

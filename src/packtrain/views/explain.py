@@ -259,7 +259,7 @@ def _format_delay(delay_s: float) -> str:
 
 def _queue_timeout_text(job: JobState, context: ExplainContext) -> str:
     """Return when a queued job fails, if no job of the run runs and half of the maximum queue time has passed."""
-    is_waiting = any(map(is_queued, job.live_executions)) and context.config.many_sites
+    is_waiting = any(map(is_queued, job.live_executions)) and context.config.has_multiple_sites
     if not is_waiting or context.state.stats.timing.running_jobs:
         return ""
     remaining_s = queue_deadline_at(context.state, job, context.config) - context.now

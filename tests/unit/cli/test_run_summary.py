@@ -1,4 +1,4 @@
-"""The report in the summary of a run: the headline, and insights for long runs."""
+"""The report in the summary of a run: the headline, and findings for long runs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def headline(seconds, *outcomes):
     return out.file.getvalue()
 
 
-def test_long_run_has_insights():
+def test_long_run_has_findings():
     text = headline(36_000, Outcome.SUCCEEDED, Outcome.FAILED)
     assert text.startswith("\nsuccess rate 50%, useful share 50% of 20.0 h of slots\n• ")
     assert "1 of 2 jobs did not succeed" in text

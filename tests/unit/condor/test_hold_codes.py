@@ -105,7 +105,7 @@ def test_failure_kind(error, tmp_path):
     assert FAILURE_KINDS[kind].blame == blame
 
 
-POOL = PolicyConfig(jobs={"0": Job("0", (), Resources(), Limits(), ())}, many_sites=True)
+POOL = PolicyConfig(jobs={"0": Job("0", (), Resources(), Limits(), ())}, has_multiple_sites=True)
 
 
 @pytest.mark.parametrize("error", ERRORS)

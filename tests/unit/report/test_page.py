@@ -11,7 +11,7 @@ from html.parser import HTMLParser
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from packtrain.report.analysis.findings import Insight, find_insights
+from packtrain.report.analysis.findings import Finding, collect_findings
 from packtrain.report.analysis.statistics import compute_stats
 from packtrain.report.analysis.time_accounting import USEFUL
 from packtrain.report.charts.palette import ALL_COLORS
@@ -59,7 +59,7 @@ class ParsedPage(HTMLParser):
 
 def page_text(history, folder, findings=None, **options):
     stats = compute_stats(history)
-    found = find_insights(history, stats) if findings is None else findings
+    found = collect_findings(history, stats) if findings is None else findings
     return write_page(history, stats, found, folder, **options).read_text(encoding="utf-8")
 
 
@@ -108,7 +108,7 @@ def hostile_history():
 
 
 def test_text_is_escaped(tmp_path):
-    page = ParsedPage(page_text(hostile_history(), tmp_path, [Insight(HOSTILE_TEXT, 1.0), Insight(HOSTILE_TEXT, 0.5)]))
+    page = ParsedPage(page_text(hostile_history(), tmp_path, [Finding(HOSTILE_TEXT, 1.0), Finding(HOSTILE_TEXT, 0.5)]))
     assert len(page.all("script")) == 1
     assert not page.all("img")
     assert not [name for _, attrs in page.tags for name in attrs if name.startswith("on")]
@@ -188,7 +188,7 @@ def test_comparison(tmp_path):
 
 
 def test_findings_are_first(tmp_path):
-    findings = [Insight("44% of the slot time went to <transfers>.", 1.0), Insight("13 jobs took 4 h 57 min.", 0.5)]
+    findings = [Finding("44% of the slot time went to <transfers>.", 1.0), Finding("13 jobs took 4 h 57 min.", 0.5)]
     text = page_text(make_random_history(3), tmp_path, findings)
     assert '<p class="lead"><b>44%</b> of the slot time went to &lt;transfers&gt;.</p>' in text
     assert "<li><b>13\u00a0jobs</b> took <b>4\u00a0h\u00a057\u00a0min</b>.</li>" in text

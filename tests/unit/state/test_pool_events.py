@@ -23,7 +23,7 @@ def summarize(run) -> list[tuple[int, str, ExecutionStatus]]:
 
 
 def test_engine_reports_start_before_agent(run):
-    run.place(site="CHTC-Spark-CE1")
+    run.start_execution(site="CHTC-Spark-CE1")
     assert summarize(run) == [(1, "", E.RUNNING)]
     assert (run.job.latest_execution.site, run.job.latest_execution.host) == ("CHTC-Spark-CE1", "w9")
     run.start_agent()
@@ -32,13 +32,13 @@ def test_engine_reports_start_before_agent(run):
 
 
 def test_restart_after_eviction(run):
-    run.place(1)
+    run.start_execution(1)
     run.start_agent("agent-1")
-    run.stop_execution(1, emitters=("agent-1",))
+    run.interrupt_execution(1, emitters=("agent-1",))
     assert summarize(run) == [(1, "agent-1", E.LOST), (0, "", E.QUEUED)]
     assert run.job.executions[0].failure.kind == "evicted"
     assert (run.job.status, len(run.job.live_executions)) == (J.QUEUED, 1)
-    run.place(2)
+    run.start_execution(2)
     run.start_agent("agent-2")
     run.end_agent("succeeded", "agent-2")
     run.end_attempt(exit_code=0)
@@ -48,8 +48,8 @@ def test_restart_after_eviction(run):
 
 def test_evictions_do_not_count(run):
     for number in range(1, 6):
-        run.place(number)
-        run.stop_execution(number)
+        run.start_execution(number)
+        run.interrupt_execution(number)
     assert run.job.counted_failures == ()
     run.end_attempt(detail="it vanished")
     assert len(run.job.counted_failures) == 1, "the pool did not restart the last one"
@@ -57,49 +57,49 @@ def test_evictions_do_not_count(run):
 
 def test_failed_executions_count(run):
     for number in (1, 2):
-        run.place(number)
-        run.stop_execution(number, kind="container_failed")
+        run.start_execution(number)
+        run.interrupt_execution(number, kind="container_failed")
     assert [a.failure.kind for a in run.job.counted_failures] == ["container_failed"] * 2
 
 
 def test_success_without_outputs_is_lost(run):
-    run.place(1)
+    run.start_execution(1)
     run.start_agent("agent-1")
     run.end_agent("succeeded", "agent-1")
-    run.stop_execution(1, emitters=("agent-1",))
+    run.interrupt_execution(1, emitters=("agent-1",))
     assert summarize(run) == [(1, "agent-1", E.LOST), (0, "", E.QUEUED)]
 
 
 def test_engine_explains_terminated_agent(run):
-    run.place(1)
+    run.start_execution(1)
     run.start_agent("agent-1")
     run.add_stage("steps", duration_s=None)
     run.end_agent("failed", "agent-1", failure="terminated")
-    run.stop_execution(1, kind="pool_time_limit", emitters=("agent-1",))
+    run.interrupt_execution(1, kind="pool_time_limit", emitters=("agent-1",))
     failure = run.job.executions[0].failure
     assert (failure.kind, failure.stage, failure.transient) == ("pool_time_limit", "steps", True)
 
 
 def test_agent_failure_wins_over_eviction(run):
-    run.place(1)
+    run.start_execution(1)
     run.start_agent("agent-1")
     run.end_agent("failed", "agent-1", failure="step_failed")
-    run.stop_execution(1, emitters=("agent-1",))
+    run.interrupt_execution(1, emitters=("agent-1",))
     assert run.job.executions[0].failure.kind == "step_failed"
 
 
 def test_executions_without_agent(run):
     for number in (1, 2):
-        run.place(number)
-        run.stop_execution(number)
-    run.place(3)
+        run.start_execution(number)
+        run.interrupt_execution(number)
+    run.start_execution(3)
     run.start_agent("agent-1")
     assert summarize(run) == [(1, "", E.LOST), (2, "", E.LOST), (3, "agent-1", E.RUNNING)]
 
 
 def test_several_agents_of_one_start(run):
     """After exit code 85 HTCondor starts the launcher again in the same sandbox."""
-    run.place(1)
+    run.start_execution(1)
     run.start_agent("agent-1")
     run.end_agent("requeued", "agent-1")
     run.now = 5.0
@@ -121,7 +121,7 @@ def test_held_and_released(run):
 
 
 def test_hold_ends_execution(run):
-    run.place(1)
+    run.start_execution(1)
     run.start_agent("agent-1")
     run.hold("give_up", execution=1, kind="pool_time_limit")
     assert summarize(run) == [(1, "agent-1", E.LOST), (0, "", E.HELD)]
@@ -132,10 +132,10 @@ def test_hold_ends_execution(run):
 
 def test_hold_in_queue_does_not_end_execution(run):
     """The inputs of the next execution were not transferred: the node of the previous one is not to blame."""
-    run.place(1)
+    run.start_execution(1)
     run.start_agent("agent-1")
     run.save_checkpoint(7, "agent-1")
-    run.stop_execution(1, emitters=("agent-1",))
+    run.interrupt_execution(1, emitters=("agent-1",))
     run.answer_hold("give_up", run.hold("give_up", kind="transfer_failed"))
     n_before = len(summarize(run))
     run.end_attempt(detail="packtrain: cancelled")
@@ -152,11 +152,11 @@ def run_until_held(run, attempt_id, steps):
     run.submit(attempt_id)
     for number, step in enumerate(steps, 1):
         agent = f"agent-{attempt_id}-{number}"
-        run.place(number, attempt_id)
+        run.start_execution(number, attempt_id)
         run.start_agent(agent, attempt_id)
         if step is not None:
             run.save_checkpoint(step, agent)
-        run.stop_execution(number, attempt_id, emitters=(agent,))
+        run.interrupt_execution(number, attempt_id, emitters=(agent,))
     return run.hold("give_up", attempt_id=attempt_id, kind="restart_loop")
 
 
@@ -187,7 +187,7 @@ def test_given_up_attempt_fails_with_hold_reason(run):
 
 
 def test_removed_by_user(run):
-    run.place(1)
+    run.start_execution(1)
     run.start_agent("agent-1")
     run.end_agent("failed", "agent-1", failure="terminated")
     run.add_event(
@@ -198,7 +198,7 @@ def test_removed_by_user(run):
 
 
 def test_progress_snapshot(run):
-    run.place(1)
+    run.start_execution(1)
     state = run.state
     state.update_progress({"0-1": {"attempt": "0-1", "stage": "fetch", "done": 5, "total": 10}})
     execution = state.jobs["0"].latest_execution

@@ -136,7 +136,7 @@ class TestObservations:
         run = RunBuilder()
         run.now = 5.0
         run.submit()
-        run.place(site="A")
+        run.start_execution(site="A")
         run.start_agent("agent-1")
         run.add_stage("fetch", duration_s=4.0, bytes=400, source="https://cache.example.org:8443/ns")
         run.add_stage("steps", duration_s=50.0)

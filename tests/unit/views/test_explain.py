@@ -13,10 +13,9 @@ from tests.support.event_builder import RunBuilder
 PLUGIN = (Input("data", "inputs/data", transfer="plugin"),)
 
 
-def make_config(jobs=("0",), many_sites=True, inputs=()):
-    return PolicyConfig(
-        jobs={name: Job(name, (), Resources(), Limits(), (), inputs=inputs) for name in jobs}, many_sites=many_sites
-    )
+def make_config(jobs=("0",), has_multiple_sites=True, inputs=()):
+    plans = {name: Job(name, (), Resources(), Limits(), (), inputs=inputs) for name in jobs}
+    return PolicyConfig(jobs=plans, has_multiple_sites=has_multiple_sites)
 
 
 def make_context(run, tmp_path, now=0.0, has_live_supervisor=True, config=None):

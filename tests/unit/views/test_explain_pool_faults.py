@@ -20,7 +20,7 @@ from tests.support.event_builder import RUN, RunBuilder
 from tests.support.paths import TESTS_DIR
 
 LOGS = TESTS_DIR / "data" / "condor-logs"
-CONFIG = PolicyConfig(jobs={"0": Job("0", (), Resources(), Limits(), ())}, many_sites=True)
+CONFIG = PolicyConfig(jobs={"0": Job("0", (), Resources(), Limits(), ())}, has_multiple_sites=True)
 
 
 def explain_log(tmp_path: Path, log: str, events: int) -> JobExplanation:

@@ -54,7 +54,7 @@ def test_local_run(run):
 
 def test_pool_run(run):
     transfer_inputs(run, 130, 140)
-    call_at(run, 141, "place")
+    call_at(run, 141, "start_execution")
     add_agent(run)
     transfer_outputs(run, 152, 155)
     call_at(run, 155, "end_attempt", exit_code=0)
@@ -73,13 +73,13 @@ def test_pool_run(run):
 def test_transfer_queue_counts_as_transfer(run):
     call_at(run, 110, "add_transfer", "in", "queued")
     transfer_inputs(run, 130, 140)
-    call_at(run, 140, "place")
+    call_at(run, 140, "start_execution")
     assert summarize(run) == {"queue": 10.0, "transfer": 30.0, "wasted": 0.0}
 
 
 def test_start_logged_before_end_of_inputs(run):
     call_at(run, 130, "add_transfer", "in", "started")
-    call_at(run, 140, "place")
+    call_at(run, 140, "start_execution")
     call_at(run, 140, "add_transfer", "in", "finished")
     add_agent(run)
     transfer_outputs(run, 149, 150)
@@ -89,11 +89,11 @@ def test_start_logged_before_end_of_inputs(run):
 
 def test_evicted_execution_is_wasted(run):
     transfer_inputs(run, 110, 120)
-    call_at(run, 120, "place")
+    call_at(run, 120, "start_execution")
     run.start_agent("agent-1")
-    call_at(run, 170, "stop_execution", 1, emitters=("agent-1",))
+    call_at(run, 170, "interrupt_execution", 1, emitters=("agent-1",))
     transfer_inputs(run, 200, 210, start=2)
-    call_at(run, 210, "place", 2)
+    call_at(run, 210, "start_execution", 2)
     add_agent(run, "agent-2")
     transfer_outputs(run, 219, 220, start=2)
     call_at(run, 220, "end_attempt", exit_code=0)
@@ -102,11 +102,11 @@ def test_evicted_execution_is_wasted(run):
 
 def test_requeued_agent_before_eviction_is_useful(run):
     transfer_inputs(run, 110, 120)
-    call_at(run, 120, "place")
+    call_at(run, 120, "start_execution")
     add_agent(run, "agent-1", "requeued")
     transfer_outputs(run, 130, 132)
     run.start_agent("agent-2")
-    call_at(run, 150, "stop_execution", 1, emitters=("agent-1", "agent-2"))
+    call_at(run, 150, "interrupt_execution", 1, emitters=("agent-1", "agent-2"))
     # 28 s on the slot, 9 s of which are the first agent's.
     assert summarize(run) == {"queue": 10.0, "transfer": 12.0, **AGENT_TIMES, "wasted": 19.0}
 
@@ -117,7 +117,7 @@ def test_failed_inputs_and_hold(run):
     call_at(run, 141, "hold")
     call_at(run, 201, "release")
     transfer_inputs(run, 211, 221)
-    call_at(run, 221, "place")
+    call_at(run, 221, "start_execution")
     add_agent(run)
     call_at(run, 230, "end_attempt", exit_code=0)
     assert summarize(run) == {"queue": 20.0, "held": 60.0, "transfer": 10.0, **AGENT_TIMES, "wasted": 31.0}
@@ -125,10 +125,10 @@ def test_failed_inputs_and_hold(run):
 
 def test_interrupted_during_inputs(run):
     call_at(run, 110, "add_transfer", "in", "started")
-    call_at(run, 150, "stop_execution", 0)
+    call_at(run, 150, "interrupt_execution", 0)
     assert [execution.execution_number for execution in run.job.executions] == [0], "no execution was started"
     transfer_inputs(run, 160, 170)
-    call_at(run, 170, "place")
+    call_at(run, 170, "start_execution")
     assert summarize(run) == {"queue": 20.0, "transfer": 10.0, "wasted": 40.0}
 
 
@@ -141,9 +141,9 @@ def test_removed_during_inputs(run):
 def test_end_missing_from_log(run):
     """A shadow was killed, and the next execution starts."""
     transfer_inputs(run, 110, 120)
-    call_at(run, 120, "place")
+    call_at(run, 120, "start_execution")
     transfer_inputs(run, 150, 160, start=2)
-    call_at(run, 160, "place", 2)
+    call_at(run, 160, "start_execution", 2)
     add_agent(run, "agent-2")
     call_at(run, 169, "end_attempt", exit_code=0)
     assert summarize(run)["queue"] == 10.0
@@ -153,7 +153,7 @@ def test_end_missing_from_log(run):
 
 def test_failed_execution_is_wasted(run):
     transfer_inputs(run, 110, 120)
-    call_at(run, 120, "place")
+    call_at(run, 120, "start_execution")
     add_agent(run, outcome="failed", failure="step_failed")
     transfer_outputs(run, 131, 140)
     call_at(run, 140, "end_attempt", exit_code=10)
@@ -162,7 +162,7 @@ def test_failed_execution_is_wasted(run):
 
 def test_running_phase_is_not_counted(run):
     transfer_inputs(run, 110, 120)
-    call_at(run, 120, "place")
+    call_at(run, 120, "start_execution")
     run.start_agent("agent-1")
     run.add_stage("fetch", duration_s=2.0)
     assert summarize(run) == {"queue": 10.0, "transfer": 10.0, "fetch": 2.0, "wasted": 0.0}
@@ -175,7 +175,7 @@ def test_rounding_cancels_out():
         run.now = 100.0
         run.submit(f"{job}-1", job)
         run.now = 110.0
-        run.place(attempt_id=f"{job}-1", job=job)
+        run.start_execution(attempt_id=f"{job}-1", job=job)
         run.start_agent(f"agent-{job}", f"{job}-1", job)
         run.add_event(f"agent-{job}", "agent.ended", job, outcome="succeeded", exit_code=0, failure=None, seconds=1.5)
         run.now = 111.0 + int(job) % 2

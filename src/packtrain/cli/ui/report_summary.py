@@ -1,4 +1,4 @@
-"""A report as text: time use, key statistics, sites and insights; and the comparison of two reports."""
+"""A report as text: time use, key statistics, sites and findings; and the comparison of two reports."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rich.text import Text
 from packtrain.report.analysis.by_site import SiteSummary
 from packtrain.report.analysis.compare import compare_stats
 from packtrain.report.analysis.distribution import Distribution
-from packtrain.report.analysis.findings import Insight
+from packtrain.report.analysis.findings import Finding
 from packtrain.report.analysis.measures import MEASURES, Measure, format_value
 from packtrain.report.analysis.statistics import ReportStats
 from packtrain.report.analysis.time_accounting import USEFUL, TimeUse
@@ -32,7 +32,7 @@ _OMIT_IF_ZERO = ("held_in_transfer", "held_in_compute", "held_elsewhere")
 _CHANGE_STYLES = {"better": "green", "worse": "red"}
 
 
-def print_report_summary(out: Console, stats: ReportStats, insights: Sequence[Insight]) -> None:
+def print_report_summary(out: Console, stats: ReportStats, findings: Sequence[Finding]) -> None:
     """Print one report."""
     out.print(f"[bold]{_escape_markup(stats.name)}[/]  [dim]{_format_outcome_counts(stats)}[/]")
     if stats.wallclock_s:
@@ -44,7 +44,7 @@ def print_report_summary(out: Console, stats: ReportStats, insights: Sequence[In
         out.print()
         out.print(_site_table(stats.sites))
     out.print()
-    print_insights(out, (insight.text for insight in insights))
+    print_findings(out, (insight.text for insight in findings))
 
 
 def format_headline(stats: ReportStats) -> str:
@@ -58,7 +58,7 @@ def format_headline(stats: ReportStats) -> str:
     return ", ".join(parts)
 
 
-def print_insights(out: Console, texts: Iterable[str], style: str = "") -> None:
+def print_findings(out: Console, texts: Iterable[str], style: str = "") -> None:
     """Print texts as a bulleted list."""
     table = Table(box=None, padding=(0, 1, 0, 0), show_header=False, style=style)
     for text in texts:

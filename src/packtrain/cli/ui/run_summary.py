@@ -11,7 +11,7 @@ from rich.table import Table
 
 from packtrain import formatting, services
 from packtrain.cli.ui.output import pluralize, print_next_commands, print_warning
-from packtrain.cli.ui.report_summary import format_headline, print_insights
+from packtrain.cli.ui.report_summary import format_headline, print_findings
 from packtrain.errors import EXIT_INTERRUPTED
 from packtrain.plan import Plan, RunFolder, read_plan
 from packtrain.report.build import Report
@@ -121,12 +121,12 @@ def _print_times(out: Console, times: TimeSummary) -> None:
 
 
 def _print_report_headline(out: Console, report: Report) -> None:
-    """Print the success rate and useful share, and the insights if the run took at least a minute."""
+    """Print the success rate and useful share, and the findings if the run took at least a minute."""
     headline = format_headline(report.stats)
     if headline:
         out.print(f"\n{headline}")
     if report.stats.wallclock_s >= _MIN_WALLCLOCK_FOR_INSIGHTS_S:
-        print_insights(out, [insight.text for insight in report.insights][:_MAX_INSIGHTS_SHOWN])
+        print_findings(out, [insight.text for insight in report.findings][:_MAX_INSIGHTS_SHOWN])
 
 
 def _print_next_commands_for(run_info: RunInfo, state: RunState) -> None:

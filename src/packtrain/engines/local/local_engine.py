@@ -22,8 +22,7 @@ from packtrain.engines.api import AttemptUpdate, SubmitRequest
 from packtrain.engines.local.resources import cache_options, capabilities, gpu_ids, job_environment
 from packtrain.engines.local.slot_allocator import SlotAllocation, SlotAllocator
 from packtrain.events import FAILURE_KINDS
-from packtrain.plan import AttemptFolder, RunFolder
-from packtrain.plan import claim as claim_lock
+from packtrain.plan import AttemptFolder, RunFolder, claim
 
 _ALREADY_CLAIMED = FAILURE_KINDS["already_claimed"].exit_code
 # After SIGTERM, the agent has one grace period for the steps and another one for the outputs.
@@ -67,7 +66,7 @@ class LocalEngine:
     def recover(self, requests: Sequence[SubmitRequest]) -> Sequence[AttemptUpdate]:
         for request in requests:
             folder = self._attempt_folder(request)
-            if claim_lock.exists(folder) and request.attempt_id not in self._tracked:
+            if claim.is_claimed(folder) and request.attempt_id not in self._tracked:
                 allocation = self._slots.allocate(request.job.resources)
                 self._tracked[request.attempt_id] = _TrackedAttempt(request, folder, allocation, has_started=True)
         requested = [self._tracked[r.attempt_id] for r in requests if r.attempt_id in self._tracked]
@@ -119,10 +118,10 @@ class LocalEngine:
         if tracked.kill_at is not None and time.monotonic() > tracked.kill_at:
             self._send_signal(tracked, signal.SIGKILL)
         code = tracked.process.poll() if tracked.process else None
-        if code is not None and (code == _ALREADY_CLAIMED or claim_lock.holder_pid(tracked.folder)):
+        if code is not None and (code == _ALREADY_CLAIMED or claim.claim_holder_pid(tracked.folder)):
             self._follow_claim_holder(tracked)
             code = None
-        if claim_lock.is_held(tracked.folder) or (tracked.process and code is None):
+        if claim.is_claim_held(tracked.folder) or (tracked.process and code is None):
             return make_update("running")
         return make_update("gone", exit_code=code, detail=tracked.start_error or _exit_message(code))
 
@@ -179,7 +178,7 @@ class LocalEngine:
     @staticmethod
     def _send_signal(tracked: _TrackedAttempt, signum: signal.Signals) -> None:
         is_own_child = tracked.process is not None and tracked.process.poll() is None
-        pid = tracked.process.pid if is_own_child and tracked.process else claim_lock.holder_pid(tracked.folder)
+        pid = tracked.process.pid if is_own_child and tracked.process else claim.claim_holder_pid(tracked.folder)
         if pid is not None:
             send_signal(pid, signum)
 

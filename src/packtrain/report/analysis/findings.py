@@ -57,16 +57,16 @@ _CATEGORY_TEXT = {
 
 
 @dataclass(frozen=True)
-class Insight:
+class Finding:
     """One sentence about a report."""
 
     text: str
     weight: float  # importance from 0 to 1: about the fraction of the time or jobs it concerns
 
 
-def find_insights(history: JobHistory, stats: ReportStats) -> tuple[Insight, ...]:
+def collect_findings(history: JobHistory, stats: ReportStats) -> tuple[Finding, ...]:
     """Return all findings, the most important first."""
-    finders: tuple[Callable[[JobHistory, ReportStats], Iterator[Insight]], ...] = (
+    finders: tuple[Callable[[JobHistory, ReportStats], Iterator[Finding]], ...] = (
         _useful_time, _wasted_time, _failures, _long_tail, _transfer_time_limit, _slow_sites, _slow_transfers,
         _warm_caches, _queue_wait, _unchecked_outputs, _unfinished_jobs, _unreadable_entries,
     )  # fmt: skip
@@ -74,7 +74,7 @@ def find_insights(history: JobHistory, stats: ReportStats) -> tuple[Insight, ...
     return tuple(sorted(findings, key=lambda finding: -finding.weight))
 
 
-def _useful_time(history: JobHistory, stats: ReportStats) -> Iterator[Insight]:
+def _useful_time(history: JobHistory, stats: ReportStats) -> Iterator[Finding]:
     if stats.wallclock_s < 1 or not stats.ended_jobs:
         return
     compute = stats.fraction_of_wallclock(TimeUse.USEFUL_COMPUTE) or 0.0
@@ -85,19 +85,19 @@ def _useful_time(history: JobHistory, stats: ReportStats) -> Iterator[Insight]:
     wasted_s = sum(stats.time_use_s.get(use, 0.0) for use in WASTED)
     if wasted_s >= _MIN_NOTABLE_S:
         text += f"; {format_hours(wasted_s)} were wasted"
-    yield Insight(f"{text}.", 0.25)  # a large loss comes before it
+    yield Finding(f"{text}.", 0.25)  # a large loss comes before it
 
 
 # Slot time
 
 
-def _wasted_time(history: JobHistory, stats: ReportStats) -> Iterator[Insight]:
+def _wasted_time(history: JobHistory, stats: ReportStats) -> Iterator[Finding]:
     for use, predicate in _TIME_USE_TEXT.items():
         seconds, fraction = stats.time_use_s.get(use, 0.0), stats.fraction_of_wallclock(use) or 0.0
         if seconds >= _MIN_NOTABLE_S and fraction >= _MIN_FRACTION.get(use, 0.01):
             text = f"{format_percent(fraction)} of the slot time ({format_hours(seconds)}) {predicate}"
             details = f"{_concentration(use, stats.job_time_use)}{_no_checkpoint_note(use, history)}"
-            yield Insight(f"{text}{details}.", fraction)
+            yield Finding(f"{text}{details}.", fraction)
 
 
 def _concentration(use: TimeUse, jobs: Sequence[JobTimeUse]) -> str:
@@ -143,13 +143,13 @@ def _no_checkpoint_note(use: TimeUse, history: JobHistory) -> str:
 # Outcomes
 
 
-def _failures(history: JobHistory, stats: ReportStats) -> Iterator[Insight]:
+def _failures(history: JobHistory, stats: ReportStats) -> Iterator[Finding]:
     if not stats.failed_jobs:
         return
     text = f"{stats.failed_jobs:,} of {_count_jobs(stats.ended_jobs)} did not succeed: "
     text += f"{_list_categories(stats.job_failures)}{_common_factor_note(stats)}."
     text += f"{_top_reason(stats.job_failures)}{_not_retried_note(stats)}"
-    yield Insight(text, stats.failed_jobs / stats.ended_jobs)
+    yield Finding(text, stats.failed_jobs / stats.ended_jobs)
 
 
 def _list_categories(failures: Sequence[FailureSummary]) -> str:
@@ -198,7 +198,7 @@ def _failed_immediately(row: JobSummary) -> bool:
     )
 
 
-def _unchecked_outputs(history: JobHistory, stats: ReportStats) -> Iterator[Insight]:
+def _unchecked_outputs(history: JobHistory, stats: ReportStats) -> Iterator[Finding]:
     if not stats.unchecked_jobs:
         return
     count = stats.unchecked_jobs
@@ -207,10 +207,10 @@ def _unchecked_outputs(history: JobHistory, stats: ReportStats) -> Iterator[Insi
     else:
         jobs = "the succeeded job" if count == 1 else f"the {count:,} succeeded jobs"
     text = f"The outputs of {jobs} were not checked: they exited with 0, but may be wrong."
-    yield Insight(text, 0.15 * stats.unchecked_jobs / stats.jobs)
+    yield Finding(text, 0.15 * stats.unchecked_jobs / stats.jobs)
 
 
-def _unfinished_jobs(history: JobHistory, stats: ReportStats) -> Iterator[Insight]:
+def _unfinished_jobs(history: JobHistory, stats: ReportStats) -> Iterator[Finding]:
     count = stats.jobs - stats.ended_jobs
     if not count:
         return
@@ -219,23 +219,23 @@ def _unfinished_jobs(history: JobHistory, stats: ReportStats) -> Iterator[Insigh
     in_progress = f"; {format_hours(seconds)} of slot time are in progress" if seconds >= _MIN_NOTABLE_S else ""
     verb = "has" if count == 1 else "have"
     text = f"{count:,} of {_count_jobs(stats.jobs)} {verb} not ended ({running:,} on a slot){in_progress}."
-    yield Insight(text, count / stats.jobs)
+    yield Finding(text, count / stats.jobs)
 
 
 def _is_on_slot(executions: Sequence[ExecutionRecord]) -> bool:
     return any(execution.outcome is Outcome.RUNNING for execution in executions)
 
 
-def _unreadable_entries(history: JobHistory, stats: ReportStats) -> Iterator[Insight]:
+def _unreadable_entries(history: JobHistory, stats: ReportStats) -> Iterator[Finding]:
     if history.n_skipped:
         entries = "1 entry" if history.n_skipped == 1 else f"{history.n_skipped:,} entries"
-        yield Insight(f"{entries} could not be read, so this report may be incomplete.", 0.05)
+        yield Finding(f"{entries} could not be read, so this report may be incomplete.", 0.05)
 
 
 # Durations
 
 
-def _long_tail(history: JobHistory, stats: ReportStats) -> Iterator[Insight]:
+def _long_tail(history: JobHistory, stats: ReportStats) -> Iterator[Finding]:
     completion = stats.completion_s
     if not completion or completion.count < 10 or completion.median < _MIN_NOTABLE_S:
         return
@@ -247,7 +247,7 @@ def _long_tail(history: JobHistory, stats: ReportStats) -> Iterator[Insight]:
         f"took more than {format_duration_coarse(completion.p95)} ({stats.p95_over_median:.1f} times as long), "
         f"the slowest {format_duration_coarse(completion.maximum)}"
     )
-    yield Insight(f"{text}{_slow_job_cause(stats, completion)}.", 0.2)
+    yield Finding(f"{text}{_slow_job_cause(stats, completion)}.", 0.2)
 
 
 def _slow_job_cause(stats: ReportStats, distribution: Distribution) -> str:
@@ -277,19 +277,19 @@ def _main_delay(row: JobSummary, typical_compute_s: float) -> str:
     return max(delays_s, key=lambda cause: delays_s[cause])
 
 
-def _queue_wait(history: JobHistory, stats: ReportStats) -> Iterator[Insight]:
+def _queue_wait(history: JobHistory, stats: ReportStats) -> Iterator[Finding]:
     wait = stats.queue_wait_s
     typical_s = stats.completion_s.median if stats.completion_s else 0.0
     if not wait or wait.median < _MIN_NOTABLE_S or wait.median < 0.2 * typical_s:
         return
     text = f"Half of the jobs waited {format_duration_coarse(wait.median)} or longer for their first slot"
-    yield Insight(f"{text}; the longest wait was {format_duration_coarse(wait.maximum)}.", 0.12)
+    yield Finding(f"{text}; the longest wait was {format_duration_coarse(wait.maximum)}.", 0.12)
 
 
 # Sites
 
 
-def _slow_sites(history: JobHistory, stats: ReportStats) -> Iterator[Insight]:
+def _slow_sites(history: JobHistory, stats: ReportStats) -> Iterator[Finding]:
     for (fast, best), (slow, worst) in _fastest_and_slowest((site, site.compute_time_s) for site in stats.sites):
         text = (
             f"Compute took {_format_ratio(worst.median / best.median)} as long at {slow} (median "
@@ -298,7 +298,7 @@ def _slow_sites(history: JobHistory, stats: ReportStats) -> Iterator[Insight]:
         if worst.maximum >= 2 * worst.minimum > 0:
             lowest, highest = format_duration_coarse(worst.minimum), format_duration_coarse(worst.maximum)
             text += f"; at {slow} it ranged from {lowest} to {highest}"
-        yield Insight(f"{text}{_parameter_caveat(history)}.", 0.14)
+        yield Finding(f"{text}{_parameter_caveat(history)}.", 0.14)
 
 
 def _parameter_caveat(history: JobHistory) -> str:
@@ -308,7 +308,7 @@ def _parameter_caveat(history: JobHistory) -> str:
     return f" (but the jobs differ in {', '.join(varying)})" if varying else ""
 
 
-def _slow_transfers(history: JobHistory, stats: ReportStats) -> Iterator[Insight]:
+def _slow_transfers(history: JobHistory, stats: ReportStats) -> Iterator[Finding]:
     for (fast, best), (slow, worst) in _fastest_and_slowest((site, site.transfer_time_s) for site in stats.sites):
         if worst.median >= _MIN_NOTABLE_S:
             ratio = _format_ratio(worst.median / best.median)
@@ -316,7 +316,7 @@ def _slow_transfers(history: JobHistory, stats: ReportStats) -> Iterator[Insight
                 f"The median transfer to {fast} took {format_duration_coarse(best.median)}; to {slow} it took {ratio} "
                 f"as long ({format_duration_coarse(worst.median)})."
             )
-            yield Insight(text, 0.11)
+            yield Finding(text, 0.11)
 
 
 def _fastest_and_slowest(
@@ -333,7 +333,7 @@ def _format_ratio(ratio: float) -> str:
     return f"{ratio:.1f} times" if ratio < 10 else f"{ratio:,.0f} times"
 
 
-def _warm_caches(history: JobHistory, stats: ReportStats) -> Iterator[Insight]:
+def _warm_caches(history: JobHistory, stats: ReportStats) -> Iterator[Finding]:
     for transfer in stats.transfers:
         cold, warm = transfer.cold_duration_s, transfer.warm_duration_s
         if not cold or not warm or min(cold.count, warm.count) < _MIN_VALUES or cold.median < _MIN_NOTABLE_S:
@@ -345,10 +345,10 @@ def _warm_caches(history: JobHistory, stats: ReportStats) -> Iterator[Insight]:
                 f"The first transfers to {route} took {format_duration_coarse(cold.median)} (median), {which} "
                 f"{format_duration_coarse(warm.median)}: warm caches make a difference."
             )
-            yield Insight(text, 0.1)
+            yield Finding(text, 0.1)
 
 
-def _transfer_time_limit(history: JobHistory, stats: ReportStats) -> Iterator[Insight]:
+def _transfer_time_limit(history: JobHistory, stats: ReportStats) -> Iterator[Finding]:
     """Report a likely time limit: all transfers that ran longer than some duration failed."""
     transfers_by_job = [
         [transfer for execution in job.executions for transfer in input_transfers_of(execution)] for job in history.jobs
@@ -368,7 +368,7 @@ def _transfer_time_limit(history: JobHistory, stats: ReportStats) -> Iterator[In
         f"(except those that failed within a minute) took less than {format_duration_coarse(failed_s[0])}: "
         "a time limit between the two is likely"
     )
-    yield Insight(f"{text}.", 0.24)
+    yield Finding(f"{text}.", 0.24)
 
 
 def _failed_transfers(history: JobHistory, transfers: Sequence[InputTransfer]) -> list[InputTransfer]:

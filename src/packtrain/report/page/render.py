@@ -10,7 +10,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from packtrain import __version__
-from packtrain.report.analysis.findings import Insight
+from packtrain.report.analysis.findings import Finding
 from packtrain.report.analysis.statistics import ReportStats
 from packtrain.report.charts.canvas.png import save_png
 from packtrain.report.charts.canvas.svg import escape_xml
@@ -38,7 +38,7 @@ _PLACEHOLDER_PATTERN = re.compile(r"\{\{(\w+)\}\}")
 def write_page(
     history: JobHistory,
     stats: ReportStats,
-    insights: Sequence[Insight],
+    findings: Sequence[Finding],
     output_dir: Path,
     *,
     curves: TrainingCurves | None = None,
@@ -50,7 +50,7 @@ def write_page(
     Args:
         history: The history.
         stats: Its statistics.
-        insights: Its findings, the most important first.
+        findings: Its findings, the most important first.
         output_dir: The folder to write to; it is created if it does not exist.
         curves: The training curves to plot.
         write_pngs: Whether to also save each chart as a PNG file.
@@ -61,7 +61,7 @@ def write_page(
     if write_pngs:
         save_charts(charts, output_dir / CHARTS_DIR)
     comparison_html = comparison_table(stats, baseline).to_html if baseline else ""
-    page = _render_page(history, stats, insights, charts, output_dir, write_pngs, comparison_html)
+    page = _render_page(history, stats, findings, charts, output_dir, write_pngs, comparison_html)
     path, temporary = output_dir / PAGE_FILE, output_dir / f".{PAGE_FILE}.new"
     temporary.write_text(page, encoding="utf-8", errors="replace")
     return temporary.replace(path)
@@ -76,7 +76,7 @@ def save_charts(charts: Sequence[ReportChart], charts_dir: Path) -> None:
 def _render_page(
     history: JobHistory,
     stats: ReportStats,
-    insights: Sequence[Insight],
+    findings: Sequence[Finding],
     charts: Sequence[ReportChart],
     output_dir: Path,
     has_png_files: bool,
@@ -93,7 +93,7 @@ def _render_page(
             "style": style,
             "subtitle": sections.render_subtitle(history, stats),
             "links": _render_links(output_dir),
-            "findings": sections.render_findings(insights),
+            "findings": sections.render_findings(findings),
             "cards": sections.render_cards(stats),
             "comparison": comparison_html,
             "charts": sections.render_charts(charts, has_png_files),

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timezone
 
-from packtrain.report.analysis.findings import Insight
+from packtrain.report.analysis.findings import Finding
 from packtrain.report.analysis.statistics import ReportStats
 from packtrain.report.analysis.time_accounting import TimeUse
 from packtrain.report.charts.canvas.svg import escape_xml, to_svg
@@ -54,7 +54,7 @@ def _format_date(timestamp: float) -> str:
     return f"{datetime.fromtimestamp(timestamp, timezone.utc):%Y-%m-%d}"
 
 
-def render_findings(findings: Sequence[Insight]) -> str:
+def render_findings(findings: Sequence[Finding]) -> str:
     """Render the findings, with the first one in a large font."""
     if not findings:
         return '<section id="findings"><h2>Findings</h2><p class="lead">There is nothing to report yet.</p></section>'

@@ -17,8 +17,8 @@ class PolicyConfig:
 
     recovery: Recovery = _DEFAULT_RECOVERY
     jobs: Mapping[str, Job] = field(default_factory=dict)
-    many_sites: bool = False  # attempts may run at different sites
-    user_pinned_sites: bool = False  # the user chose the sites, so packtrain cannot choose others
+    has_multiple_sites: bool = False  # attempts may run at different sites
+    has_pinned_sites: bool = False  # the user chose the sites, so packtrain cannot choose others
     max_memory_mb: int = 1 << 40  # of the largest node
     outputs_staged: bool = False  # outputs arrive in a folder per attempt, and only accepted ones are committed
 
@@ -28,8 +28,8 @@ class PolicyConfig:
         return cls(
             plan.recovery,
             {job.id: job for job in plan.jobs},
-            many_sites=engine.has_multiple_sites,
-            user_pinned_sites=engine.has_pinned_sites,
+            has_multiple_sites=engine.has_multiple_sites,
+            has_pinned_sites=engine.has_pinned_sites,
             max_memory_mb=engine.memory_mb,
             outputs_staged=not engine.has_shared_folder,
         )
@@ -49,7 +49,7 @@ class PolicyConfig:
     @property
     def can_move(self) -> bool:
         """Whether packtrain can choose another site."""
-        return self.many_sites and not self.user_pinned_sites
+        return self.has_multiple_sites and not self.has_pinned_sites
 
     @property
     def handles_stragglers(self) -> bool:

@@ -67,7 +67,7 @@ def _would_fail_again(failure: Failure, config: PolicyConfig) -> bool:
     if failure.action == CONFIRM_ELSEWHERE:
         return not config.can_move
     return failure.action in (FAIL_JOB, STOP_RUN) or (
-        not failure.transient and not (failure.action == RETRY and config.many_sites)
+        not failure.transient and not (failure.action == RETRY and config.has_multiple_sites)
     )
 
 

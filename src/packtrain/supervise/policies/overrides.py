@@ -46,7 +46,7 @@ def _resource_overrides(job: JobState, config: PolicyConfig) -> Overrides:
     disk_factor = min(_GROWTH_FACTOR ** _count_failures(job, MORE_DISK), config.recovery.max_disk_factor)
     return Overrides(
         memory_factor=_memory_factor(job, config),
-        disk_factor=disk_factor if config.many_sites else 1.0,
+        disk_factor=disk_factor if config.has_multiple_sites else 1.0,
         fetch_with_agent=_should_fetch_with_agent(job, config),
     )
 

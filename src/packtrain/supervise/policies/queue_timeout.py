@@ -17,7 +17,7 @@ def queue_timeout_policy(config: PolicyConfig) -> Policy:
 
     def policy(state: RunState, changed_jobs: ChangedJobs, now: float) -> list[Decision]:
         timing = state.stats_stale_ok.timing
-        if not config.many_sites or timing.running_jobs:
+        if not config.has_multiple_sites or timing.running_jobs:
             return []
         waiting = (state.jobs[job_id] for job_id in timing.waiting_jobs)
         overdue = [job for job in waiting if now >= job.changed_at + max_queue_s]

@@ -97,7 +97,7 @@ def _has_other_job_progressed(index: OutcomeIndex, failed_jobs: set[str]) -> boo
 
 
 def _describe_location(outcomes: set[ExecutionOutcome], config: PolicyConfig) -> str:
-    return f"on {len(_sites_of(outcomes))} sites" if config.many_sites else "on this machine"
+    return f"on {len(_sites_of(outcomes))} sites" if config.has_multiple_sites else "on this machine"
 
 
 def _end_decisions(job: JobState, kind: str, reason: str) -> Iterator[Decision]:

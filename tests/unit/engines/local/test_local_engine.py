@@ -10,7 +10,7 @@ import subprocess
 import pytest
 
 from packtrain.engines.local import local_engine as engine_module
-from packtrain.engines.local.local_engine import claim_lock, send_signal
+from packtrain.engines.local.local_engine import claim, send_signal
 from packtrain.engines.local.resources import cache_options, capabilities, job_environment, visible_gpu_ids
 from packtrain.events import kinds
 from packtrain.plan import Resources
@@ -141,7 +141,7 @@ class TestProcesses:
         request = pool.make_request("0-1", "hang")
         engine.submit([request])
         poll_until(engine, all_started(pool, request))
-        assert claim_lock.holder_pid(pool.attempt_folder(request)) == pool.read_events(request)[0].data["pid"]
+        assert claim.claim_holder_pid(pool.attempt_folder(request)) == pool.read_events(request)[0].data["pid"]
         later_engine = pool.make_engine()
         later_engine.recover([request])
         later_engine.cancel(["0-1"])
@@ -202,16 +202,16 @@ class TestProcesses:
 class TestClaim:
     def test_missing_claim(self, pool):
         folder = pool.folder.attempt_folder("0", "0-1")
-        assert not claim_lock.exists(folder)
-        assert not claim_lock.is_held(folder)
-        assert claim_lock.holder_pid(folder) is None
+        assert not claim.is_claimed(folder)
+        assert not claim.is_claim_held(folder)
+        assert claim.claim_holder_pid(folder) is None
 
     @pytest.mark.parametrize("text", ["", "text", "PID host", "0 h", "9" * 30])
     def test_unrelated_process_is_not_the_holder(self, pool, text):
         folder = pool.folder.attempt_folder("0", "0-1")
         folder.root.mkdir(parents=True)
         folder.claim.write_text(text.replace("PID", str(os.getpid())))
-        assert claim_lock.holder_pid(folder) is None
+        assert claim.claim_holder_pid(folder) is None
 
     def test_signal_to_finished_process(self):
         process = subprocess.Popen(["/bin/true"])

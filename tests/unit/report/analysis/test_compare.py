@@ -93,7 +93,7 @@ def rendered(draw, *arguments, width=100):
 def test_summary_matches_golden_file():
     report = build_report(make_random_history(40, 7, name="a [bold]week[/] on the pool"))
     golden = GOLDEN / "short.txt"
-    assert rendered(print_report_summary, report.stats, report.insights) == golden.read_text(encoding="utf-8")
+    assert rendered(print_report_summary, report.stats, report.findings) == golden.read_text(encoding="utf-8")
 
 
 def test_comparison_matches_golden_file(pair):
@@ -102,7 +102,7 @@ def test_comparison_matches_golden_file(pair):
 
 def test_summary_fits_into_80_columns():
     report = build_report(make_random_history(40, 7))
-    text = rendered(print_report_summary, report.stats, report.insights, width=80)
+    text = rendered(print_report_summary, report.stats, report.findings, width=80)
     assert "…" not in text
     assert max(map(len, text.splitlines())) <= 80
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from packtrain.report.analysis.findings import find_insights
+from packtrain.report.analysis.findings import collect_findings
 from packtrain.report.analysis.statistics import compute_stats
 from packtrain.report.history import (
     ExecutionRecord,
@@ -51,7 +51,7 @@ def stalled_job(number, *, start=T0, hours=6.0, **fields):
 
 def findings(*jobs, kind="log", skipped=0):
     history = JobHistory("example", kind, jobs, n_skipped=skipped)
-    return [finding.text for finding in find_insights(history, compute_stats(history))]
+    return [finding.text for finding in collect_findings(history, compute_stats(history))]
 
 
 def only(texts, fragment):

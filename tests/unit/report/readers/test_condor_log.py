@@ -476,7 +476,7 @@ def test_control_characters_are_replaced(tmp_path):
         hostile, "table", (replace(job, executions=executions, reason=hostile),), limitations=(hostile,)
     )
     report, out = build_report(history), io.StringIO()
-    print_report_summary(Console(file=out, force_terminal=False, width=200), report.stats, report.insights)
+    print_report_summary(Console(file=out, force_terminal=False, width=200), report.stats, report.findings)
     assert "404" in out.getvalue()
     assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]", out.getvalue())
 

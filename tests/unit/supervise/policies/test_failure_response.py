@@ -75,11 +75,11 @@ class TestBudgets:
         run = RunBuilder()
         run.submit()
         for number, kind in ((1, "container_failed"), (2, "evicted")):
-            run.place(number)
+            run.start_execution(number)
             run.start_agent(f"agent-{number}")
             if number == 2:
                 run.save_checkpoint(7, "agent-2")
-            run.stop_execution(number, kind=kind, emitters=(f"agent-{number}",))
+            run.interrupt_execution(number, kind=kind, emitters=(f"agent-{number}",))
         run.end_attempt()
         assert [attempt.failure.kind for attempt in run.job.counted_failures] == ["container_failed"]
         assert job_result_policy(make_policy_config())(run.state, ["0"], 0.0) == []
@@ -158,10 +158,10 @@ class TestQueueTimeout:
         run.submit()
         run.submit("1-1", "1")
         run.now = 5 * self.DAY
-        run.place(1, "1-1", "1")
+        run.start_execution(1, "1-1", "1")
         assert self.decide(run, 30 * self.DAY) == [], "perhaps it has the only node"
         run.now = 31 * self.DAY
-        run.stop_execution(1, "1-1", "1")
+        run.interrupt_execution(1, "1-1", "1")
         assert self.decide(run, 37 * self.DAY) == []
         assert {d.job for d in self.decide(run, 38 * self.DAY)} == {"0", "1"}
 

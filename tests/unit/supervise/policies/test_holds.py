@@ -52,7 +52,7 @@ def test_permanent_hold_is_given_up(run):
 
 
 def test_hold_of_last_attempt_is_given_up(run):
-    run.place()
+    run.start_execution()
     run.hold(execution=1)
     (decision,) = decide(run, 0.0, max_attempts=1)
     assert isinstance(decision, GiveUp) and decision.reason == "the job has no attempts left"
@@ -61,17 +61,17 @@ def test_hold_of_last_attempt_is_given_up(run):
 
 def test_restart_loop_with_progress_is_released(run):
     for number in range(5):
-        run.place(number + 1)
+        run.start_execution(number + 1)
         run.start_agent(f"agent-{number}")
         run.save_checkpoint(number, f"agent-{number}")
-        run.stop_execution(number + 1, emitters=(f"agent-{number}",))
+        run.interrupt_execution(number + 1, emitters=(f"agent-{number}",))
         hold = run.hold("give_up", kind="restart_loop")
         (decision,) = decide(run)
         assert decision == Release("0", "0-1", "the training has progressed since the last hold", hold)
         run.answer_hold("release", hold)
         run.release()
-    run.place(6)
-    run.stop_execution(6)
+    run.start_execution(6)
+    run.interrupt_execution(6)
     run.hold("give_up", kind="restart_loop")
     assert isinstance(decide(run)[0], GiveUp)
 
@@ -104,8 +104,8 @@ def test_finished_job_is_ignored(run):
 
 def test_repeated_failures_are_given_up(run):
     for number in (1, 2):
-        run.place(number)
-        run.stop_execution(number, kind="container_failed")
+        run.start_execution(number)
+        run.interrupt_execution(number, kind="container_failed")
         assert (decide(run, max_attempts=2) != []) is (number == 2)
     (decision,) = decide(run, max_attempts=2)
     assert isinstance(decision, GiveUp) and "keeps failing" in decision.reason
@@ -115,16 +115,16 @@ def test_repeated_failures_are_given_up(run):
 
 def test_running_execution_is_not_given_up(run):
     for number in (1, 2):
-        run.place(number)
-        run.stop_execution(number, kind="container_failed")
-    run.place(3)
+        run.start_execution(number)
+        run.interrupt_execution(number, kind="container_failed")
+    run.start_execution(3)
     assert decide(run, max_attempts=2) == []
 
 
 def test_evictions_are_not_given_up(run):
     for number in range(1, 9):
-        run.place(number)
-        run.stop_execution(number)
+        run.start_execution(number)
+        run.interrupt_execution(number)
     assert decide(run, max_attempts=1) == []
 
 

@@ -122,7 +122,7 @@ class TestSiteAvoidance:
         run = self.build_run()
         run.submit("1-1", "1")
         run.now += 2 * HOUR_S
-        run.place(1, "1-1", "1")
+        run.start_execution(1, "1-1", "1")
         run.add_failed_attempt_at("A", 1, "gpu_unusable", host="a1")
         run.add_supervisor_event(
             kinds.DECISION_MADE, action="submit", attempt="0-2", reason="r", overrides={"avoid_nodes": ["a1"]}

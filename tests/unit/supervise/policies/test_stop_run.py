@@ -179,7 +179,7 @@ class TestConfirmElsewhere:
         pinned = PolicyConfig.from_plan(plan, capabilities_for(plan))
         assert self.decide(run, pinned)[0].reason == "another attempt would fail in the same way"
         other = replace(plan, htcondor=(EnvVar("requirements", "HasAVX"),))
-        assert not PolicyConfig.from_plan(other, capabilities_for(other)).user_pinned_sites
+        assert not PolicyConfig.from_plan(other, capabilities_for(other)).has_pinned_sites
 
     def test_missing_object_is_retried_on_pools_only(self):
         run = RunBuilder()

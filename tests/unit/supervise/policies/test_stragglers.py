@@ -34,7 +34,7 @@ def make_config(n_jobs=10, output=None, checkpoint=None, max_attempts=3, **recov
         for n in range(n_jobs)
     }
     settings = Recovery(**{"straggler_budget": 0.2, "min_gain_s": 60.0, **recovery})
-    return PolicyConfig(settings, jobs, many_sites=True, outputs_staged=True)
+    return PolicyConfig(settings, jobs, has_multiple_sites=True, outputs_staged=True)
 
 
 MOVE_CONFIG = make_config(output=REMOTE, checkpoint=CheckpointConfig("ckpt.pt"))
@@ -175,8 +175,8 @@ class TestCopies:
             make_config(max_attempts=1),
             make_config(output=REMOTE),
             make_config(min_gain_s=2 * HOUR),
-            replace(make_config(), many_sites=False),
-            replace(make_config(), user_pinned_sites=True),
+            replace(make_config(), has_multiple_sites=False),
+            replace(make_config(), has_pinned_sites=True),
             replace(make_config(), outputs_staged=False),
         ],
         ids=["off", "expensive", "attempts", "remote", "gain", "one site", "pinned", "shared folder"],

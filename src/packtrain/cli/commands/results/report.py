@@ -8,7 +8,7 @@ import click
 
 from packtrain.cli.ui.output import console, dry_run_option, json_option, print_result
 from packtrain.cli.ui.report_source import ReportSource
-from packtrain.cli.ui.report_summary import print_comparison, print_insights, print_report_summary
+from packtrain.cli.ui.report_summary import print_comparison, print_findings, print_report_summary
 from packtrain.report.analysis.statistics import compute_stats
 from packtrain.report.build import Report, build_report, write_report
 from packtrain.report.export import jobs_to_csv
@@ -47,7 +47,7 @@ def command(
         click.echo(jobs_to_csv(report.stats), nl=False)
         return
     data = {**report.to_json, "page": str(page) if page else None}
-    print_result(as_json, data, lambda out: print_report_summary(out, report.stats, report.insights))
+    print_result(as_json, data, lambda out: print_report_summary(out, report.stats, report.findings))
     if not as_json:
         _print_details(report, page, folder)
 
@@ -58,6 +58,6 @@ def _print_details(report: Report, page: Path | None, folder: Path | None) -> No
         print_comparison(out, report.stats, report.baseline)
     if report.history.limitations:
         out.print("\nlimitations of the data:", style="dim")
-        print_insights(out, report.history.limitations, "dim")
+        print_findings(out, report.history.limitations, "dim")
     location = f"report: {page}" if page else f"would write a report to {folder}"
     out.print(f"\n{location}", markup=False)
