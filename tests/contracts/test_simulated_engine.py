@@ -21,11 +21,13 @@ def engine():
 
 
 def request(attempt_id, **overrides):
-    return SubmitRequest(attempt_id, Job(attempt_id.partition("-")[0], (), Resources(), Limits(), ()), Overrides(**overrides))
+    return SubmitRequest(
+        attempt_id, Job(attempt_id.partition("-")[0], (), Resources(), Limits(), ()), Overrides(**overrides)
+    )
 
 
 def poll_until(engine, ready):
-    """Poll poll_until `ready(updates)`; return the updates."""
+    """Poll until `ready(updates)`; return the updates."""
     updates = list(engine.poll())
     for _ in range(1000):
         if ready(updates):
@@ -50,7 +52,12 @@ def agent_events(updates, kind):
 def test_attempt_succeeds(engine):
     engine.submit([request("0-1")])
     updates = poll_until(engine, gone("0-1"))
-    assert (updates[-1].attempt_id, updates[-1].job_id, updates[-1].exit_code, bool(updates[-1].detail)) == ("0-1", "0", 0, True)
+    assert (updates[-1].attempt_id, updates[-1].job_id, updates[-1].exit_code, bool(updates[-1].detail)) == (
+        "0-1",
+        "0",
+        0,
+        True,
+    )
     assert updates[-1].occurred_at == pytest.approx(JOB_S)
     (ended,) = agent_events(updates, kinds.AGENT_ENDED)
     assert ended.data["outcome"] == "succeeded"

@@ -56,19 +56,31 @@ def test_missing_credential(creds):
 )
 def test_s3_url_forms(url, bucket_url, endpoint, region):
     location = JobCredentials({}).location_from_url(url)
-    assert (location.url, location.s3.endpoint, location.s3.region, location.s3.access_key) == (bucket_url, endpoint, region, None)
+    assert (location.url, location.s3.endpoint, location.s3.region, location.s3.access_key) == (
+        bucket_url,
+        endpoint,
+        region,
+        None,
+    )
 
 
 def test_s3_keys(creds):
     credentials = JobCredentials({**creds, "AWS_ACCESS_KEY_ID": "EK", "AWS_SECRET_ACCESS_KEY": "ES"})
     from_environment = credentials.location_from_url("s3://data/a").s3
-    assert (credentials.resolve_secret(from_environment.access_key), credentials.resolve_secret(from_environment.secret_key), from_environment.session_token) == (
+    assert (
+        credentials.resolve_secret(from_environment.access_key),
+        credentials.resolve_secret(from_environment.secret_key),
+        from_environment.session_token,
+    ) == (
         "EK",
         "ES",
         None,
     )
     from_credential = credentials.location_from_url("store+s3://data/a").s3
-    assert (credentials.resolve_secret(from_credential.access_key), credentials.resolve_secret(from_credential.secret_key)) == ("AK", "SK")
+    assert (
+        credentials.resolve_secret(from_credential.access_key),
+        credentials.resolve_secret(from_credential.secret_key),
+    ) == ("AK", "SK")
 
 
 @pytest.mark.parametrize("url", ["ftp://host/x", "nothing", "file:///etc/passwd", ""])
