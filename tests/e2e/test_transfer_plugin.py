@@ -31,7 +31,7 @@ def origin(tmp_path):
 
 
 def hashed_ca_dir(authority):
-    """Create a CA folder with the hashed_ca_dir names that OpenSSL expects."""
+    """Create a CA folder with the hashed names that OpenSSL expects."""
     command = ["openssl", "x509", "-noout", "-hash", "-in", str(authority)]
     name = subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
     folder = authority.parent / "hashed_ca_dir"
@@ -52,7 +52,7 @@ def test_plugin_command(tmp_path):
     assert json.loads(output)["plugin"] == str(tmp_path / "packtrain-plugin.pyz")
     assert os.access(tmp_path / "packtrain-plugin.pyz", os.X_OK)
     failed = subprocess.run([*command, tmp_path / "none" / "x"], capture_output=True, text=True)
-    assert failed.returncode == 2 and "cannot be written" in failed.stderr
+    assert failed.returncode == 2 and "cannot write" in failed.stderr
 
 
 def test_classad_option(plugin):

@@ -1,4 +1,4 @@
-"""The transfer plugin in a real pool: a job brings it and uses it for inputs and outputs."""
+"""The transfer plugin in a real pool: a job ships it and uses it for inputs and outputs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Heads and bodies of responses are response_body correctly, wherever the network splits them."""
+"""Heads and bodies of responses are read correctly, wherever the network splits them."""
 
 from __future__ import annotations
 
