@@ -442,7 +442,7 @@ def test_slow_digest_request_is_no_error(xrootd, tmp_path, monkeypatch):
     data = os.urandom(70_000)
     name = create_object(xrootd.origin.object_dir, data)
     monkeypatch.setattr(digest_lookup, "MAX_DIGEST_WAIT_S", 0.2)
-    with FaultProxy(xrootd.origin.url, [faults.Fault("late", max_times=None)], upstream_ca_file=xrootd.ca) as proxy:
+    with FaultProxy(xrootd.origin.url, [faults.Fault("delay", max_times=None)], upstream_ca_file=xrootd.ca) as proxy:
         monkeypatch.setattr(xrootd.director, "origin", proxy.url)
         remote_file = RemoteFile(name, (Location(xrootd.url(name)),))
         assert fetch_object(remote_file, tmp_path / "x").verified_by == ""
