@@ -1,4 +1,4 @@
-"""The backends that both transfer contracts are run over. Real servers, started once."""
+"""The backends for the source and sink contracts. The servers are real and start once."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from tests.support.memory_object_store import MemoryBackend
 
 @dataclass
 class BackendCase:
-    """A store, and how a test makes addresses in a place of its own."""
+    """A backend, and a function that makes locations under a prefix of the test's own."""
 
     name: str
     store: Any
     make_location: Callable[[str], Location]
     can_list: bool = True
-    immutable: bool = False  # objects are never changed, and so need no ETag
+    immutable: bool = False  # objects never change, so they need no ETag
 
     def put(self, name: str, data: bytes, folder: Path) -> Location:
         path = folder / "to-put"
@@ -75,16 +75,17 @@ def pelican_case(request: pytest.FixtureRequest, prefix: str) -> BackendCase:
     )
 
 
-# What needs servers that take seconds to start runs in one process, which starts them once.
+# These servers take seconds to start, so all their tests run in one process.
 _SLOW_CASES = [
-    pytest.param(s, marks=[pytest.mark.slow, pytest.mark.xdist_group(s.__name__)]) for s in (s3_case, pelican_case)
+    pytest.param(case, marks=[pytest.mark.slow, pytest.mark.xdist_group(case.__name__)])
+    for case in (s3_case, pelican_case)
 ]
 
 
 @pytest.fixture(params=[memory_case, file_case, http_case, *_SLOW_CASES], ids=lambda make: make.__name__)
 def backend(request: pytest.FixtureRequest) -> BackendCase:
-    made: BackendCase = request.param(request, uuid.uuid4().hex)
-    return made
+    case: BackendCase = request.param(request, uuid.uuid4().hex)
+    return case
 
 
 @pytest.fixture(scope="session")
@@ -97,14 +98,14 @@ def http_origin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HttpServer
 def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     from testbed.federation import Federation
 
-    with Federation(tmp_path_factory.mktemp("federation"), token="t0ken") as made:
-        yield made
+    with Federation(tmp_path_factory.mktemp("federation"), token="t0ken") as case:
+        yield case
 
 
 @pytest.fixture(scope="session")
 def real_federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """XRootD behind our director."""
+    """XRootD servers behind the testbed's director."""
     from testbed.federation import XRootDFederation
 
-    with XRootDFederation(tmp_path_factory.mktemp("real-federation")) as made:
-        yield made
+    with XRootDFederation(tmp_path_factory.mktemp("real-federation")) as case:
+        yield case

@@ -1,4 +1,4 @@
-"""What only a federation has: discovery, a director, ranked caches before an origin, tokens, and names for ever."""
+"""Pelican federations: discovery, the director, caches and origin, tokens, immutable objects, and digests."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from packtrain.errors import FailedError, TransferError
 from packtrain.plan import Digest, Location, Output, RemoteFile, Secret
 from packtrain.transfer import crc32c
 from packtrain.transfer.backends.pelican import director
-from packtrain.transfer.backends.pelican import server as federated
+from packtrain.transfer.backends.pelican import server as pelican_server
 from packtrain.transfer.backends.pelican.backend import PelicanBackend, with_credentials
 from packtrain.transfer.engine import digest_lookup
 from packtrain.transfer.fetch import fetch
@@ -35,56 +35,63 @@ pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("pelican")]
 
 @pytest.fixture(autouse=True)
 def no_tokens(monkeypatch, tmp_path):
-    """Whoever runs the tests may have some."""
+    """Hide the tokens of the user who runs the tests."""
     for name in ("BEARER_TOKEN", "BEARER_TOKEN_FILE", "TOKEN", "_CONDOR_CREDS"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "nothing"))
 
 
 @pytest.fixture
-def ours(federation, monkeypatch):
-    """One origin of ours that demands a token, and remembers who came."""
+def private(federation, monkeypatch):
+    """The testbed's own origin, which requires a token and records its requests."""
     monkeypatch.setenv("SSL_CERT_FILE", str(federation.ca))
     (federation.origin.folder / "data").mkdir(exist_ok=True)
-    federation.origin.seen.clear()
-    federation.director.seen.clear()
+    federation.origin.requests.clear()
+    federation.director.requests.clear()
     return federation
 
 
 @pytest.fixture
-def real(real_federation, monkeypatch):
-    """XRootD: an origin and two caches."""
+def xrootd(real_federation, monkeypatch):
+    """XRootD servers: an origin and two caches."""
     monkeypatch.setenv("SSL_CERT_FILE", str(real_federation.ca))
-    real_federation.director.seen.clear()
+    real_federation.director.requests.clear()
     return real_federation
 
 
-def made(folder: Path, data: bytes) -> str:
+def create_object(folder: Path, data: bytes) -> str:
     name = uuid.uuid4().hex
     (folder / name).write_bytes(data)
     return name
 
 
-def fetched(ref: Location, target: Path, reveal=str, patience_s: float = 0) -> bytes:
-    item = RemoteFile("x.bin", (ref,))
-    fetch(item, target, reveal, retry_timeout_s=patience_s, check_cancelled=lambda: None, on_progress=lambda d, t: None)
+def fetch_bytes(location: Location, target: Path, resolve=str, retry_timeout_s: float = 0) -> bytes:
+    remote_file = RemoteFile("x.bin", (location,))
+    fetch(
+        remote_file,
+        target,
+        resolve,
+        retry_timeout_s=retry_timeout_s,
+        check_cancelled=lambda: None,
+        on_progress=lambda d, t: None,
+    )
     return target.read_bytes()
 
 
 # Tokens
 
 
-def test_the_token_reaches_the_director_and_the_server_that_it_names(ours, tmp_path):
-    name = made(ours.origin.folder / "data", b"from the origin")
-    ref = Location(f"pelican://{ours.host}/data/{name}", token=Secret("t"))
-    assert fetched(ref, tmp_path / "x", lambda _: "t0ken\n") == b"from the origin"
-    for seen in (ours.director.seen[-1], ours.origin.seen[-1]):
-        assert seen.headers["authorization"] == "Bearer t0ken"
+def test_token_is_sent_to_director_and_server(private, tmp_path):
+    name = create_object(private.origin.folder / "data", b"from the origin")
+    location = Location(f"pelican://{private.host}/data/{name}", token=Secret("t"))
+    assert fetch_bytes(location, tmp_path / "x", lambda _: "t0ken\n") == b"from the origin"
+    for request in (private.director.requests[-1], private.origin.requests[-1]):
+        assert request.headers["authorization"] == "Bearer t0ken"
 
 
-def test_without_the_token_it_is_refused(ours):
+def test_missing_token(private):
     with pytest.raises(TransferError, match="no token was sent") as caught:
-        PelicanBackend(str).open(Location(f"pelican://{ours.host}/data/x"))
+        PelicanBackend(str).open(Location(f"pelican://{private.host}/data/x"))
     assert caught.value.kind == "access_denied"
 
 
@@ -93,150 +100,155 @@ def jwt(**claims: object) -> str:
     return ".".join([*(base64.urlsafe_b64encode(part).decode().rstrip("=") for part in parts), "signature"])
 
 
-def test_a_token_of_the_machine_is_used_where_one_is_needed_and_read_again(ours, tmp_path, monkeypatch):
-    name = made(ours.origin.folder / "data", b"data")
+def test_found_token_is_reread(private, tmp_path, monkeypatch):
+    name = create_object(private.origin.folder / "data", b"data")
     monkeypatch.setenv("BEARER_TOKEN_FILE", str(tmp_path / "token"))
-    (tmp_path / "token").write_text(jwt(iss=f"https://{ours.host}", jti="old") + "\n")
-    (place, *_) = find_replicas(Location(f"pelican://{ours.host}/data/{name}"), str)
+    (tmp_path / "token").write_text(jwt(iss=f"https://{private.host}", jti="old") + "\n")
+    (replica, *_) = find_replicas(Location(f"pelican://{private.host}/data/{name}"), str)
     with pytest.raises(TransferError) as caught:
-        place.source.open(place.location)
+        replica.source.open(replica.location)
     assert caught.value.kind == "access_denied"
-    renewed = jwt(iss=f"https://{ours.host}", jti="new")
-    monkeypatch.setattr(ours.origin, "token", renewed)
+    renewed = jwt(iss=f"https://{private.host}", jti="new")
+    monkeypatch.setattr(private.origin, "token", renewed)
     (tmp_path / "token").write_text(f"{renewed}\n")
-    place.source.open(place.location).close()
-    assert "authorization" not in ours.director.seen[-1].headers  # it did not ask for one
+    replica.source.open(replica.location).close()
+    assert "authorization" not in private.director.requests[-1].headers  # the director needs none
 
 
-def test_a_token_of_the_machine_stays_at_home_where_none_is_needed(ours, tmp_path, monkeypatch):
-    monkeypatch.setenv("BEARER_TOKEN", jwt(iss=f"https://{ours.host}"))
-    monkeypatch.setattr(ours.director, "require_token", False)
+def test_found_token_is_not_sent_if_not_required(private, tmp_path, monkeypatch):
+    monkeypatch.setenv("BEARER_TOKEN", jwt(iss=f"https://{private.host}"))
+    monkeypatch.setattr(private.director, "require_token", False)
     with pytest.raises(TransferError, match="no token was sent"):
-        PelicanBackend(str).stat(Location(f"pelican://{ours.host}/data/x"))
-    assert all("authorization" not in seen.headers for seen in (*ours.director.seen, *ours.origin.seen))
+        PelicanBackend(str).stat(Location(f"pelican://{private.host}/data/x"))
+    assert all("authorization" not in r.headers for r in (*private.director.requests, *private.origin.requests))
 
 
-def heard(*servers) -> set[str]:
+def sent_authorizations(*servers) -> set[str]:
     return {
-        seen.headers["authorization"] for server in servers for seen in server.seen if "authorization" in seen.headers
+        request.headers["authorization"]
+        for server in servers
+        for request in server.requests
+        if "authorization" in request.headers
     }
 
 
 @pytest.mark.parametrize("token", ["t0ken", jwt(iss="https://osg-htc.org/ospool", aud="ANY")])
-def test_a_token_of_the_machine_does_not_go_to_a_federation_that_it_does_not_name(ours, monkeypatch, token):
-    """Whoever runs one could collect tokens by saying that it needs them."""
+def test_found_token_is_not_sent_to_other_federations(private, monkeypatch, token):
+    """A malicious federation could collect tokens by requiring them."""
     monkeypatch.setenv("BEARER_TOKEN", token)
-    monkeypatch.setattr(ours.origin, "token", token)
-    ref = Location(f"pelican://{ours.host}/data/{made(ours.origin.folder / 'data', b'data')}")
-    with pytest.raises(TransferError, match="name it in the workflow") as caught:
-        PelicanBackend(str).open(ref)
+    monkeypatch.setattr(private.origin, "token", token)
+    location = Location(f"pelican://{private.host}/data/{create_object(private.origin.folder / 'data', b'data')}")
+    with pytest.raises(TransferError, match="configure it in the workflow") as caught:
+        PelicanBackend(str).open(location)
     assert caught.value.kind == "access_denied"
-    assert heard(ours.director, ours.origin) == set()
-    PelicanBackend(str).open(replace(ref, token=token)).close()
-    assert heard(ours.director, ours.origin) == {f"Bearer {token}"}
+    assert sent_authorizations(private.director, private.origin) == set()
+    PelicanBackend(str).open(replace(location, token=token)).close()
+    assert sent_authorizations(private.director, private.origin) == {f"Bearer {token}"}
 
 
-def test_of_several_tokens_the_one_that_is_meant_for_the_federation_goes_there(ours, tmp_path, monkeypatch):
-    meant = jwt(iss="https://issuer.example.org", aud=["https://other.example.org", f"https://{ours.host}"])
+def test_token_of_the_federation_is_chosen(private, tmp_path, monkeypatch):
+    matching_token = jwt(iss="https://issuer.example.org", aud=["https://other.example.org", f"https://{private.host}"])
     monkeypatch.setenv("BEARER_TOKEN", jwt(iss="https://osg-htc.org/ospool"))
     monkeypatch.setenv("BEARER_TOKEN_FILE", str(tmp_path / "token"))
-    (tmp_path / "token").write_text(meant)
-    monkeypatch.setattr(ours.origin, "token", meant)
+    (tmp_path / "token").write_text(matching_token)
+    monkeypatch.setattr(private.origin, "token", matching_token)
     PelicanBackend(str).open(
-        Location(f"pelican://{ours.host}/data/{made(ours.origin.folder / 'data', b'data')}")
+        Location(f"pelican://{private.host}/data/{create_object(private.origin.folder / 'data', b'data')}")
     ).close()
-    assert heard(ours.director, ours.origin) == {f"Bearer {meant}"}
+    assert sent_authorizations(private.director, private.origin) == {f"Bearer {matching_token}"}
 
 
-def test_a_director_behind_plain_http_gets_no_token(ours, tmp_path, monkeypatch):
+def test_plain_http_director_gets_no_token(private, tmp_path, monkeypatch):
     with HttpServer(tmp_path) as plain:
         monkeypatch.setattr(director, "_discover_director", lambda federation: plain.url)
         with pytest.raises(TransferError):
             PelicanBackend(str).open(Location("pelican://plain.example.org/data/x", token="t0ken"))
-    assert plain.requests and heard(plain) == set()
+    assert plain.requests and sent_authorizations(plain) == set()
 
 
-def test_no_token_goes_over_plain_http(ours, tmp_path, monkeypatch):
-    monkeypatch.setenv("BEARER_TOKEN", jwt(iss=f"https://{ours.host}"))
+def test_plain_http_cache_gets_no_token(private, tmp_path, monkeypatch):
+    monkeypatch.setenv("BEARER_TOKEN", jwt(iss=f"https://{private.host}"))
     (tmp_path / "data").mkdir()
-    name = made(tmp_path / "data", b"open to all")
+    name = create_object(tmp_path / "data", b"open to all")
     with HttpServer(tmp_path, host="localhost") as cache:
-        monkeypatch.setattr(ours.director, "caches", [cache.url])
-        for ref in (Location(f"pelican://{ours.host}/data/{name}", token=token) for token in (None, "explicit")):
-            PelicanBackend(str).open(ref).close()
-    assert {"authorization"} & {name for seen in cache.requests for name in seen.headers} == set()
+        monkeypatch.setattr(private.director, "caches", [cache.url])
+        for location in (
+            Location(f"pelican://{private.host}/data/{name}", token=token) for token in (None, "explicit")
+        ):
+            PelicanBackend(str).open(location).close()
+    assert {"authorization"} & {name for request in cache.requests for name in request.headers} == set()
 
 
-def test_the_token_goes_along_over_https_only():
-    ref = Location("osdf:///nrp/x", token=Secret("t"))
-    assert with_credentials(ref, "https://cache:8443/nrp/x").token == Secret("t")
-    assert with_credentials(ref, "http://cache:8000/nrp/x") == Location("http://cache:8000/nrp/x")
+def test_credentials_over_https_only():
+    location = Location("osdf:///nrp/x", token=Secret("t"))
+    assert with_credentials(location, "https://cache:8443/nrp/x").token == Secret("t")
+    assert with_credentials(location, "http://cache:8000/nrp/x") == Location("http://cache:8000/nrp/x")
 
 
 # The director
 
 
-def test_places_are_the_caches_by_rank_and_the_origin_as_last_resort(real):
-    places = find_replicas(Location(real.url("x")), str)
-    assert [place.label for place in places] == [
-        server.url.partition("://")[2] for server in (*real.caches, real.origin)
+def test_replicas_are_caches_then_origin(xrootd):
+    replicas = find_replicas(Location(xrootd.url("x")), str)
+    assert [replica.label for replica in replicas] == [
+        server.url.partition("://")[2] for server in (*xrootd.caches, xrootd.origin)
     ]
-    assert [place.is_fallback for place in places] == [False, False, True]
+    assert [replica.is_fallback for replica in replicas] == [False, False, True]
 
 
-def test_the_last_resort_is_the_origin_itself(real, tmp_path):
-    name = made(real.origin.objects, b"at the origin")
-    *_, origin = find_replicas(Location(real.url(name)), str)
-    real.director.seen.clear()
+def test_fallback_reads_from_the_origin(xrootd, tmp_path):
+    name = create_object(xrootd.origin.object_dir, b"at the origin")
+    *_, origin = find_replicas(Location(xrootd.url(name)), str)
+    xrootd.director.requests.clear()
     for _ in range(3):
         stream = origin.source.open(origin.location)
         assert stream.read(100) == b"at the origin"
         stream.close()
-    (asked,) = real.director.seen  # once for several connections
-    assert asked.path == f"/api/v1.0/director/origin/data/{name}?directread"
+    (request,) = xrootd.director.requests  # one request for several connections
+    assert request.path == f"/api/v1.0/director/origin/data/{name}?directread"
 
 
-def test_directread_leaves_the_caches_alone(real, tmp_path):
-    name = made(real.origin.objects, b"direct")
-    (place,) = find_replicas(Location(real.url(f"{name}?directread")), str)
-    assert place.label == real.origin.url.partition("://")[2]
-    assert fetched(Location(real.url(f"{name}?directread")), tmp_path / "x") == b"direct"
+def test_directread_skips_the_caches(xrootd, tmp_path):
+    name = create_object(xrootd.origin.object_dir, b"direct")
+    (replica,) = find_replicas(Location(xrootd.url(f"{name}?directread")), str)
+    assert replica.label == xrootd.origin.url.partition("://")[2]
+    assert fetch_bytes(Location(xrootd.url(f"{name}?directread")), tmp_path / "x") == b"direct"
 
 
-def test_other_flags_are_passed_through(real):
-    (place, *_) = find_replicas(Location(real.url("x?pack=tar.gz&skipstat")), str)
-    assert place.location.url.endswith("/data/x?pack=tar.gz&skipstat")
+def test_other_flags_are_forwarded(xrootd):
+    (replica, *_) = find_replicas(Location(xrootd.url("x?pack=tar.gz&skipstat")), str)
+    assert replica.location.url.endswith("/data/x?pack=tar.gz&skipstat")
 
 
-def test_the_federation_is_discovered_once(real):
+def test_discovery_is_cached(xrootd):
     for _ in range(3):
-        find_replicas(Location(real.url("x")), str)
-    assert sum("well-known" in seen.path for seen in real.director.seen) <= 1
+        find_replicas(Location(xrootd.url("x")), str)
+    assert sum("well-known" in request.path for request in xrootd.director.requests) <= 1
 
 
-@pytest.mark.parametrize("trouble", [DIRECTOR_BUSY, DIRECTOR_UNREACHABLE])
-def test_a_director_that_restarts_is_waited_for(real, tmp_path, trouble):
-    name = made(real.origin.objects, b"worth the wait")
-    real.director.troubles = [trouble] * 2
-    assert fetched(Location(real.url(name)), tmp_path / "x", patience_s=20) == b"worth the wait"
-    assert real.director.troubles == []
+@pytest.mark.parametrize("fault", [DIRECTOR_BUSY, DIRECTOR_UNREACHABLE])
+def test_restarting_director_is_retried(xrootd, tmp_path, fault):
+    name = create_object(xrootd.origin.object_dir, b"worth the wait")
+    xrootd.director.queued_faults = [fault] * 2
+    assert fetch_bytes(Location(xrootd.url(name)), tmp_path / "x", retry_timeout_s=20) == b"worth the wait"
+    assert xrootd.director.queued_faults == []
 
 
-@pytest.mark.parametrize("trouble", [DIRECTOR_BUSY, DIRECTOR_UNREACHABLE])
-def test_a_director_in_trouble_does_not_say_that_an_object_is_missing(real, trouble):
-    real.director.troubles = [trouble]
+@pytest.mark.parametrize("fault", [DIRECTOR_BUSY, DIRECTOR_UNREACHABLE])
+def test_director_fault_is_not_object_missing(xrootd, fault):
+    xrootd.director.queued_faults = [fault]
     with pytest.raises(TransferError) as caught:
-        PelicanBackend(str).stat(Location(real.url("x")))
+        PelicanBackend(str).stat(Location(xrootd.url("x")))
     assert caught.value.kind == "service_unavailable"
 
 
-def test_a_path_outside_of_every_namespace_is_missing(real):
+def test_path_outside_every_namespace(xrootd):
     with pytest.raises(TransferError, match="No namespace found") as caught:
-        PelicanBackend(str).stat(Location(f"pelican://{real.host}/elsewhere/x"))
+        PelicanBackend(str).stat(Location(f"pelican://{xrootd.host}/elsewhere/x"))
     assert caught.value.kind == "object_missing"
 
 
-def test_a_server_that_is_no_federation_is_told(tmp_path, monkeypatch):
+def test_host_is_not_a_federation(tmp_path, monkeypatch):
     authority = CertificateAuthority(tmp_path)
     monkeypatch.setenv("SSL_CERT_FILE", str(authority.ca))
     page = Path(tmp_path, ".well-known", "pelican-configuration")
@@ -253,195 +265,206 @@ def test_a_server_that_is_no_federation_is_told(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("size", [0, 1, 70_000, 4 << 20, (9 << 20) + 5])
-def test_objects_of_any_size_come_through_the_caches(real, tmp_path, size):
+def test_object_sizes(xrootd, tmp_path, size):
     data = os.urandom(size)
-    assert fetched(Location(real.url(made(real.origin.objects, data))), tmp_path / "x") == data
+    assert fetch_bytes(Location(xrootd.url(create_object(xrootd.origin.object_dir, data))), tmp_path / "x") == data
 
 
-def test_pelicanfs_reads_and_lists_the_same(real, tmp_path):
-    """The reference client: what it takes for a federation is one."""
+def test_agrees_with_pelicanfs(xrootd, tmp_path):
+    """pelicanfs is an independent client, so this also checks the test federation."""
     from pelicanfs.core import PelicanFileSystem
 
-    folder = real.origin.objects / uuid.uuid4().hex
+    folder = xrootd.origin.object_dir / uuid.uuid4().hex
     folder.mkdir()
     for name, data in {"a.bin": os.urandom(3_000_000), "b.bin": b"b"}.items():
         (folder / name).write_bytes(data)
-    theirs = PelicanFileSystem(f"pelican://{real.host}", skip_instance_cache=True)
-    ours = PelicanBackend(str)
-    for entry in ours.list(Location(real.url(folder.name))):
-        read = theirs.cat(f"/data/{folder.name}/{entry.name}")
-        assert read == (folder / entry.name).read_bytes() == fetched(entry.location, tmp_path / entry.name)
-    listed = [Path(path).name for path in theirs.ls(f"/data/{folder.name}", detail=False)]
-    assert sorted(listed) == [entry.name for entry in ours.list(Location(real.url(f"{folder.name}?recursive")))]
+    pelicanfs = PelicanFileSystem(f"pelican://{xrootd.host}", skip_instance_cache=True)
+    backend = PelicanBackend(str)
+    for entry in backend.list(Location(xrootd.url(folder.name))):
+        data = pelicanfs.cat(f"/data/{folder.name}/{entry.name}")
+        assert data == (folder / entry.name).read_bytes() == fetch_bytes(entry.location, tmp_path / entry.name)
+    listed = [Path(path).name for path in pelicanfs.ls(f"/data/{folder.name}", detail=False)]
+    assert sorted(listed) == [entry.name for entry in backend.list(Location(xrootd.url(f"{folder.name}?recursive")))]
 
 
-def test_what_was_put_is_known_by_pelicanfs(real, tmp_path):
+def test_pelicanfs_reads_uploads(xrootd, tmp_path):
     from pelicanfs.core import PelicanFileSystem
 
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "model.pt").write_bytes(os.urandom(2_000_000))
-    place = uuid.uuid4().hex
-    output = Output(Location(real.url(place)))
+    prefix = uuid.uuid4().hex
+    output = Output(Location(xrootd.url(prefix)))
     upload_folder(
         tmp_path / "out", output, str, check_cancelled=lambda: None, on_progress=lambda d, t: None, retry_timeout_s=5
     )
-    theirs = PelicanFileSystem(f"pelican://{real.host}", skip_instance_cache=True)
-    assert theirs.cat(f"/data/{place}/model.pt") == (tmp_path / "out" / "model.pt").read_bytes()
+    pelicanfs = PelicanFileSystem(f"pelican://{xrootd.host}", skip_instance_cache=True)
+    assert pelicanfs.cat(f"/data/{prefix}/model.pt") == (tmp_path / "out" / "model.pt").read_bytes()
 
 
-def test_another_content_under_a_name_that_is_taken_is_refused_at_once(real, tmp_path):
-    name = made(real.origin.objects, b"the first one")
+def test_different_content_is_rejected(xrootd, tmp_path):
+    name = create_object(xrootd.origin.object_dir, b"the first one")
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / name).write_bytes(b"the other one")
-    with pytest.raises(FailedError, match=r"exists already with other content.*use a new name") as caught:
+    with pytest.raises(FailedError, match=r"exists with different content.*use a new name") as caught:
         upload_folder(
             tmp_path / "out",
-            Output(Location(real.url(""))),
+            Output(Location(xrootd.url(""))),
             str,
             check_cancelled=lambda: None,
             on_progress=lambda d, t: None,
             retry_timeout_s=60,
         )
     assert caught.value.kind == "upload_failed"
-    assert (real.origin.objects / name).read_bytes() == b"the first one"
+    assert (xrootd.origin.object_dir / name).read_bytes() == b"the first one"
 
 
-def test_an_upload_that_is_cut_off_leaves_nothing_and_can_be_repeated(real, tmp_path):
-    class Cut(Exception):
+def test_cancelled_upload_can_be_repeated(xrootd, tmp_path):
+    class UploadCancelled(Exception):
         pass
 
-    def cut(count: int) -> None:
-        raise Cut
+    def cancel(count: int) -> None:
+        raise UploadCancelled
 
     (tmp_path / "big").write_bytes(os.urandom(5_000_000))
     name = uuid.uuid4().hex
-    ref = Location(real.url(name))
-    with pytest.raises(Cut):
-        PelicanBackend(str).put(ref, tmp_path / "big", cut)
-    gone_by = time.monotonic() + 10
-    while (real.origin.objects / name).exists() and time.monotonic() < gone_by:
+    location = Location(xrootd.url(name))
+    with pytest.raises(UploadCancelled):
+        PelicanBackend(str).put(location, tmp_path / "big", cancel)
+    deadline = time.monotonic() + 10
+    while (xrootd.origin.object_dir / name).exists() and time.monotonic() < deadline:
         time.sleep(0.02)
-    assert not (real.origin.objects / name).exists()
-    # With patience: the origin may still be closing what was cut off.
-    upload_file(tmp_path / "big", Output(Location(real.url("").rstrip("/"))), name, str, retry_timeout_s=30)
-    assert fetched(ref, tmp_path / "x") == (tmp_path / "big").read_bytes()
+    assert not (xrootd.origin.object_dir / name).exists()
+    # Retry, because the origin may still be closing the cancelled upload.
+    upload_file(tmp_path / "big", Output(Location(xrootd.url("").rstrip("/"))), name, str, retry_timeout_s=30)
+    assert fetch_bytes(location, tmp_path / "x") == (tmp_path / "big").read_bytes()
 
 
-def test_what_an_origin_kept_of_a_cut_upload_is_replaced(ours, tmp_path):
+def test_partial_upload_is_replaced(private, tmp_path):
     (tmp_path / "file").write_bytes(b"all of it")
-    name = made(ours.origin.folder / "data", b"all of")
-    ref = Location(f"pelican://{ours.host}/data/{name}", token="t0ken")
-    PelicanBackend(str).put(ref, tmp_path / "file")
-    assert (ours.origin.folder / "data" / name).read_bytes() == b"all of it"
+    name = create_object(private.origin.folder / "data", b"all of")
+    location = Location(f"pelican://{private.host}/data/{name}", token="t0ken")
+    PelicanBackend(str).put(location, tmp_path / "file")
+    assert (private.origin.folder / "data" / name).read_bytes() == b"all of it"
 
 
-def test_a_folder_that_does_not_list_is_told(ours):
-    ours.origin.faults = [ResponseFault(status=405)]
-    with pytest.raises(TransferError, match="does not list"):
-        list(PelicanBackend(str).list(Location(f"pelican://{ours.host}/data/x", token="t0ken")))
+def test_listing_is_unsupported(private):
+    private.origin.faults = [ResponseFault(status=405)]
+    with pytest.raises(TransferError, match="does not support folder listings"):
+        list(PelicanBackend(str).list(Location(f"pelican://{private.host}/data/x", token="t0ken")))
 
 
-# Digests, which servers of a federation state when they are asked
+# Digests, which servers of a federation state on request
 
 
 CORRUPT = [faults.Fault("corrupt", response_offset=1000, max_times=None)]
 
 
-def in_order(ref: Location) -> OrderedDownload:
+def read_in_order(location: Location) -> OrderedDownload:
     with OrderedDownload(
-        RemoteFile("x", (ref,)), str, retry_timeout_s=5, check_cancelled=lambda: None, on_progress=lambda d, t: None
-    ) as read:
-        while read.read_views(1 << 20):
+        RemoteFile("x", (location,)),
+        str,
+        retry_timeout_s=5,
+        check_cancelled=lambda: None,
+        on_progress=lambda d, t: None,
+    ) as download:
+        while download.read_views(1 << 20):
             pass
-    return read
+    return download
 
 
-def checked(item: RemoteFile, target: Path, patience_s: float = 5):
+def fetch_object(remote_file: RemoteFile, target: Path, retry_timeout_s: float = 5):
     return fetch(
-        item, target, str, retry_timeout_s=patience_s, check_cancelled=lambda: None, on_progress=lambda d, t: None
+        remote_file,
+        target,
+        str,
+        retry_timeout_s=retry_timeout_s,
+        check_cancelled=lambda: None,
+        on_progress=lambda d, t: None,
     )
 
 
 @pytest.mark.parametrize("size", [0, 70_000, (9 << 20) + 5])
-def test_a_download_through_caches_is_compared_with_the_digest_of_the_origin(real, tmp_path, size):
-    name = made(real.origin.objects, os.urandom(size))
-    assert checked(RemoteFile(name, (Location(real.url(name)),)), tmp_path / "x").verified_by == "md5"
+def test_download_is_verified(xrootd, tmp_path, size):
+    name = create_object(xrootd.origin.object_dir, os.urandom(size))
+    assert fetch_object(RemoteFile(name, (Location(xrootd.url(name)),)), tmp_path / "x").verified_by == "md5"
 
 
-def test_an_origin_that_has_no_more_than_a_crc32c(real, tmp_path, monkeypatch):
-    name = made(real.origin.objects, os.urandom(3 << 20))
-    monkeypatch.setitem(federated._WANT_DIGEST_HEADERS, "Want-Digest", "sha-256, crc32c, adler32")  # it has no sha-256
-    item = RemoteFile(name, (Location(real.url(name)),))
-    assert checked(item, tmp_path / "x").verified_by == "crc32c"
-    assert in_order(item.locations[0]).make_result(1).verified_by == "crc32c"
+def test_origin_with_crc32c_only(xrootd, tmp_path, monkeypatch):
+    name = create_object(xrootd.origin.object_dir, os.urandom(3 << 20))
+    monkeypatch.setitem(
+        pelican_server._WANT_DIGEST_HEADERS, "Want-Digest", "sha-256, crc32c, adler32"
+    )  # the origin has no sha-256
+    remote_file = RemoteFile(name, (Location(xrootd.url(name)),))
+    assert fetch_object(remote_file, tmp_path / "x").verified_by == "crc32c"
+    assert read_in_order(remote_file.locations[0]).make_result(1).verified_by == "crc32c"
 
 
-def test_an_origin_whose_crc32c_would_take_too_long_is_asked_for_another(real, tmp_path, monkeypatch):
-    name = made(real.origin.objects, os.urandom(3 << 20))
-    monkeypatch.setitem(federated._WANT_DIGEST_HEADERS, "Want-Digest", "crc32c")
+def test_slow_crc32c_is_replaced(xrootd, tmp_path, monkeypatch):
+    name = create_object(xrootd.origin.object_dir, os.urandom(3 << 20))
+    monkeypatch.setitem(pelican_server._WANT_DIGEST_HEADERS, "Want-Digest", "crc32c")
     monkeypatch.setattr(crc32c, "_find_native_extend", lambda: None)
     monkeypatch.setattr(crc32c, "MAX_PURE_PYTHON_UNREQUESTED_BYTES", 1 << 20)
-    assert checked(RemoteFile(name, (Location(real.url(name)),)), tmp_path / "x").verified_by == "adler32"
+    assert fetch_object(RemoteFile(name, (Location(xrootd.url(name)),)), tmp_path / "x").verified_by == "adler32"
 
 
-def test_a_read_in_order_is_compared_too(real):
-    name = made(real.origin.objects, os.urandom(3 << 20))
-    read = in_order(Location(real.url(name)))
-    assert read.make_result(1).verified_by == "md5"
+def test_ordered_download_is_verified(xrootd):
+    name = create_object(xrootd.origin.object_dir, os.urandom(3 << 20))
+    download = read_in_order(Location(xrootd.url(name)))
+    assert download.make_result(1).verified_by == "md5"
 
 
-def test_what_a_cache_has_corrupted_is_found_out_and_fetched_elsewhere(real, tmp_path, monkeypatch):
+def test_corrupt_cache_is_bypassed(xrootd, tmp_path, monkeypatch):
     data = os.urandom(3 << 20)
-    name = made(real.origin.objects, data)
-    with FaultProxy(real.caches[0].url, CORRUPT, upstream_ca_file=real.ca) as proxy:
-        monkeypatch.setattr(real.director, "caches", [proxy.url])
-        got = checked(RemoteFile(name, (Location(real.url(name)),)), tmp_path / "x")
-    assert (got.verified_by, got.retries > 0) == ("md5", True)
+    name = create_object(xrootd.origin.object_dir, data)
+    with FaultProxy(xrootd.caches[0].url, CORRUPT, upstream_ca_file=xrootd.ca) as proxy:
+        monkeypatch.setattr(xrootd.director, "caches", [proxy.url])
+        result = fetch_object(RemoteFile(name, (Location(xrootd.url(name)),)), tmp_path / "x")
+    assert (result.verified_by, result.retries > 0) == ("md5", True)
     assert proxy.injected_faults
     assert (tmp_path / "x").read_bytes() == data
 
 
-def test_a_corrupted_file_never_gets_its_name(real, tmp_path, monkeypatch):
-    name = made(real.origin.objects, os.urandom(3 << 20))
-    with FaultProxy(real.origin.url, CORRUPT, upstream_ca_file=real.ca) as proxy:
-        monkeypatch.setattr(real.director, "caches", [])
-        monkeypatch.setattr(real.director, "origin", proxy.url)
-        item = RemoteFile(name, (Location(real.url(name)),))
+def test_corrupt_file_is_discarded(xrootd, tmp_path, monkeypatch):
+    name = create_object(xrootd.origin.object_dir, os.urandom(3 << 20))
+    with FaultProxy(xrootd.origin.url, CORRUPT, upstream_ca_file=xrootd.ca) as proxy:
+        monkeypatch.setattr(xrootd.director, "caches", [])
+        monkeypatch.setattr(xrootd.director, "origin", proxy.url)
+        remote_file = RemoteFile(name, (Location(xrootd.url(name)),))
         with pytest.raises(TransferError, match=r"has the md5 \w+, but should have") as caught:
-            checked(item, tmp_path / "x")
+            fetch_object(remote_file, tmp_path / "x")
         with pytest.raises(StaleDownloadError, match="has the md5"):
-            in_order(item.locations[0])
+            read_in_order(remote_file.locations[0])
     assert caught.value.kind == "digest_mismatch"
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_origin_that_keeps_silent_is_no_error(real, tmp_path, monkeypatch):
+def test_slow_digest_request_is_no_error(xrootd, tmp_path, monkeypatch):
     data = os.urandom(70_000)
-    name = made(real.origin.objects, data)
+    name = create_object(xrootd.origin.object_dir, data)
     monkeypatch.setattr(digest_lookup, "MAX_DIGEST_WAIT_S", 0.2)
-    with FaultProxy(real.origin.url, [faults.Fault("late", max_times=None)], upstream_ca_file=real.ca) as proxy:
-        monkeypatch.setattr(real.director, "origin", proxy.url)
-        item = RemoteFile(name, (Location(real.url(name)),))
-        assert checked(item, tmp_path / "x").verified_by == ""
-        assert in_order(item.locations[0]).make_result(1).verified_by == ""
+    with FaultProxy(xrootd.origin.url, [faults.Fault("delay", max_times=None)], upstream_ca_file=xrootd.ca) as proxy:
+        monkeypatch.setattr(xrootd.director, "origin", proxy.url)
+        remote_file = RemoteFile(name, (Location(xrootd.url(name)),))
+        assert fetch_object(remote_file, tmp_path / "x").verified_by == ""
+        assert read_in_order(remote_file.locations[0]).make_result(1).verified_by == ""
     assert (tmp_path / "x").read_bytes() == data
 
 
 @pytest.mark.parametrize("fault", [ResponseFault(status=405), ResponseFault(status=503), None])
-def test_a_server_that_does_not_tell_is_asked_once(ours, tmp_path, fault):
-    name = made(ours.origin.folder / "data", b"data")
-    ours.origin.faults = [None, None, fault]  # a look, the object, and the question
-    ref = Location(f"pelican://{ours.host}/data/{name}", token="t0ken")
-    assert checked(RemoteFile(name, (ref,)), tmp_path / "x").verified_by == ""
-    assert sum("want-digest" in seen.headers for seen in ours.origin.seen) == 1
-    assert ours.origin.faults == []
+def test_missing_digest_is_requested_once(private, tmp_path, fault):
+    name = create_object(private.origin.folder / "data", b"data")
+    private.origin.faults = [None, None, fault]  # stat, the object, and the digest request
+    location = Location(f"pelican://{private.host}/data/{name}", token="t0ken")
+    assert fetch_object(RemoteFile(name, (location,)), tmp_path / "x").verified_by == ""
+    assert sum("want-digest" in request.headers for request in private.origin.requests) == 1
+    assert private.origin.faults == []
 
 
-def test_nobody_is_asked_where_the_answers_or_the_user_have_a_digest(ours, tmp_path, monkeypatch):
-    name = made(ours.origin.folder / "data", b"data")
-    ref = Location(f"pelican://{ours.host}/data/{name}", token="t0ken")
+def test_known_digest_is_not_requested(private, tmp_path, monkeypatch):
+    name = create_object(private.origin.folder / "data", b"data")
+    location = Location(f"pelican://{private.host}/data/{name}", token="t0ken")
     digest = Digest("md5", hashlib.md5(b"data").hexdigest())
-    assert checked(RemoteFile(name, (ref,), digest=digest), tmp_path / "x").verified_by == "md5"
-    monkeypatch.setattr(ours.origin, "headers", {"Digest": f"adler32={zlib.adler32(b'data'):08x}"})
-    assert checked(RemoteFile(name, (ref,)), tmp_path / "y").verified_by == "adler32"
-    assert not any("want-digest" in seen.headers for seen in ours.origin.seen)
+    assert fetch_object(RemoteFile(name, (location,), digest=digest), tmp_path / "x").verified_by == "md5"
+    monkeypatch.setattr(private.origin, "headers", {"Digest": f"adler32={zlib.adler32(b'data'):08x}"})
+    assert fetch_object(RemoteFile(name, (location,)), tmp_path / "y").verified_by == "adler32"
+    assert not any("want-digest" in request.headers for request in private.origin.requests)

@@ -1,4 +1,4 @@
-"""What every Source promises, whatever is behind it."""
+"""The contract of every Source."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from packtrain.transfer.api import FULL_RANGE, ByteRange, ObjectStream
 DATA = bytes(range(256)) * 1200  # more than one block of any backend
 
 
-def everything(stream: ObjectStream, step: int = 100_000) -> bytes:
+def read_all(stream: ObjectStream, step: int = 100_000) -> bytes:
     try:
         return b"".join(iter(lambda: stream.read(step), b""))
     finally:
@@ -20,78 +20,78 @@ def everything(stream: ObjectStream, step: int = 100_000) -> bytes:
 
 
 @pytest.fixture
-def ref(backend, tmp_path: Path):
+def location(backend, tmp_path: Path):
     return backend.put("some folder/ü %41+data.bin", DATA, tmp_path)
 
 
-def test_stat_tells_the_size_and_a_stable_etag(backend, ref):
-    info = backend.store.stat(ref)
+def test_stat(backend, location):
+    info = backend.store.stat(location)
     assert info.size == len(DATA)
     assert info.etag or backend.immutable
-    assert info == backend.store.stat(ref)
+    assert info == backend.store.stat(location)
 
 
-def test_stat_promises_ranges_and_open_keeps_the_promise(backend, ref):
-    assert backend.store.stat(ref).ranges
-    stream = backend.store.open(ref, ByteRange(1000))
+def test_open_from_offset(backend, location):
+    assert backend.store.stat(location).accepts_ranges
+    stream = backend.store.open(location, ByteRange(1000))
     assert stream.start == 1000
-    assert everything(stream) == DATA[1000:]
+    assert read_all(stream) == DATA[1000:]
 
 
-def test_open_gives_all_bytes_and_says_what_stat_says(backend, ref):
-    stream = backend.store.open(ref, FULL_RANGE)
-    told = backend.store.stat(ref)
-    assert (stream.start, stream.info.size, stream.info.etag) == (0, told.size, told.etag)
-    assert everything(stream) == DATA
+def test_open_agrees_with_stat(backend, location):
+    stream = backend.store.open(location, FULL_RANGE)
+    info = backend.store.stat(location)
+    assert (stream.start, stream.info.size, stream.info.etag) == (0, info.size, info.etag)
+    assert read_all(stream) == DATA
 
 
 @pytest.mark.parametrize(
-    "span", [ByteRange(0, 1), ByteRange(5, 70_000), ByteRange(len(DATA) - 1, len(DATA)), ByteRange(len(DATA) - 3)]
+    "byte_range", [ByteRange(0, 1), ByteRange(5, 70_000), ByteRange(len(DATA) - 1, len(DATA)), ByteRange(len(DATA) - 3)]
 )
-def test_a_span_gives_its_bytes_and_the_size_of_the_whole(backend, ref, span):
-    stream = backend.store.open(ref, span)
+def test_byte_range(backend, location, byte_range):
+    stream = backend.store.open(location, byte_range)
     assert stream.info.size == len(DATA)
-    assert everything(stream) == DATA[span.start : span.stop]
+    assert read_all(stream) == DATA[byte_range.start : byte_range.stop]
 
 
-def test_a_span_at_the_end_is_empty(backend, ref):
-    stream = backend.store.open(ref, ByteRange(len(DATA)))
+def test_byte_range_at_the_end_is_empty(backend, location):
+    stream = backend.store.open(location, ByteRange(len(DATA)))
     assert stream.info.size == len(DATA)
-    assert everything(stream) == b""
+    assert read_all(stream) == b""
 
 
-def test_reading_past_the_end_gives_nothing_again_and_again(backend, ref):
-    stream = backend.store.open(ref)
+def test_read_past_the_end(backend, location):
+    stream = backend.store.open(location)
     while stream.read(1 << 20):
         pass
     assert stream.read(1) == b""
     stream.close()
 
 
-def test_an_empty_object_is_an_object(backend, tmp_path):
-    ref = backend.put("empty", b"", tmp_path)
-    assert backend.store.stat(ref).size == 0
-    assert everything(backend.store.open(ref)) == b""
+def test_empty_object(backend, tmp_path):
+    location = backend.put("empty", b"", tmp_path)
+    assert backend.store.stat(location).size == 0
+    assert read_all(backend.store.open(location)) == b""
 
 
-def test_another_content_has_another_etag(backend, ref, tmp_path):
-    before = backend.store.stat(ref).etag
-    if backend.immutable:  # the name alone tells the content, and an ETag need not be there
-        assert backend.store.stat(ref).etag == before
+def test_new_content_changes_the_etag(backend, location, tmp_path):
+    before = backend.store.stat(location).etag
+    if backend.immutable:  # the name identifies the content, so the ETag is optional
+        assert backend.store.stat(location).etag == before
         return
     backend.put("some folder/ü %41+data.bin", DATA[::-1], tmp_path)
-    assert backend.store.stat(ref).etag != before
+    assert backend.store.stat(location).etag != before
 
 
 @pytest.mark.parametrize("method", ["stat", "open"])
-def test_what_is_not_there_is_missing(backend, method):
+def test_missing_object(backend, method):
     with pytest.raises(TransferError) as caught:
         getattr(backend.store, method)(backend.make_location("nothing/here.bin"))
     assert caught.value.kind == "object_missing"
     assert "here.bin" in caught.value.detail
 
 
-def test_list_finds_all_below_by_relative_names(backend, tmp_path):
+def test_list_is_recursive(backend, tmp_path):
     names = {"top.txt": 3, "a/b c.txt": 5, "a/deep/er/ü.txt": 7}
     for name, size in names.items():
         backend.put(f"tree/{name}", b"x" * size, tmp_path)
@@ -104,9 +104,9 @@ def test_list_finds_all_below_by_relative_names(backend, tmp_path):
     entries = list(backend.store.list(backend.make_location("tree")))
     assert {entry.name: entry.size for entry in entries} == names
     for entry in entries:
-        assert everything(backend.store.open(entry.ref)) == b"x" * names[entry.name]
+        assert read_all(backend.store.open(entry.location)) == b"x" * names[entry.name]
 
 
-def test_an_empty_prefix_lists_nothing(backend):
+def test_list_of_empty_prefix(backend):
     if backend.can_list:
-        assert list(backend.store.list(backend.make_location("nobody/was/here"))) == []
+        assert list(backend.store.list(backend.make_location("no/such/prefix"))) == []

@@ -1,4 +1,4 @@
-"""The transfer plugin in a real pool: sent along by a single job, for inputs and outputs."""
+"""The transfer plugin in a real pool: a job ships it and uses it for inputs and outputs."""
 
 from __future__ import annotations
 
@@ -18,15 +18,17 @@ transfer_plugins = pelican,http=packtrain-plugin.pyz
 transfer_input_files = {inputs}
 output = out
 error = err
-+PacktrainRetryTimeout = {patience}
-{more}
++PacktrainRetryTimeout = {retry_timeout_s}
+{extra_lines}
 queue
 """
 
 
-def submit(desk, inputs, command="wc -c *.bin", patience=20, more=""):
+def submit(desk, inputs, command="wc -c *.bin", retry_timeout_s=20, extra_lines=""):
     build_plugin(desk.folder / "packtrain-plugin.pyz")
-    text = SUBMIT.format(command=command, inputs=", ".join(inputs), patience=patience, more=more)
+    text = SUBMIT.format(
+        command=command, inputs=", ".join(inputs), retry_timeout_s=retry_timeout_s, extra_lines=extra_lines
+    )
     return desk.condor_submit(text)
 
 
@@ -39,11 +41,11 @@ def origin(tmp_path):
         yield origin
 
 
-def test_inputs_of_a_federation_and_of_a_web_server(desk, origin, tmp_path):
+def test_inputs_from_federation_and_web_server(desk, origin, tmp_path):
     (tmp_path / "federation" / "data").mkdir(parents=True)
     with Federation(tmp_path / "federation") as federation:
         (federation.origin.folder / "data" / "other.bin").write_bytes(DATA * 2)
-        desk.pool.trust(federation.ca)
+        desk.pool.trust_ca(federation.ca)
         origin.faults = [ResponseFault(status=404), ResponseFault(close_after_bytes=1000)]
         submit(desk, [f"pelican://{federation.host}/data/other.bin", f"{origin.url}/data.bin"])
         desk.wait_for_end()
@@ -51,23 +53,23 @@ def test_inputs_of_a_federation_and_of_a_web_server(desk, origin, tmp_path):
     assert sizes[:4] == [str(len(DATA)), "data.bin", str(len(DATA) * 2), "other.bin"], (desk.folder / "err").read_text()
 
 
-def test_an_input_that_is_missing_holds_the_job_with_the_reason(desk, origin):
-    jobs = submit(desk, [f"{origin.url}/none.bin"], patience=1)
-    held = desk.pool.await_job(jobs, status=5, attributes=["HoldReason", "HoldReasonCode", "HoldReasonSubCode"])
-    assert held["HoldReasonCode"] == 13 and held["HoldReasonSubCode"] == 1 << 8
-    assert "answered 404" in held["HoldReason"] and "object_missing" in held["HoldReason"]
+def test_missing_input_holds_the_job(desk, origin):
+    jobs = submit(desk, [f"{origin.url}/none.bin"], retry_timeout_s=1)
+    job_ad = desk.pool.wait_for_job(jobs, status=5, attributes=["HoldReason", "HoldReasonCode", "HoldReasonSubCode"])
+    assert job_ad["HoldReasonCode"] == 13 and job_ad["HoldReasonSubCode"] == 1 << 8
+    assert "returned 404" in job_ad["HoldReason"] and "object_missing" in job_ad["HoldReason"]
 
 
-def test_a_service_that_is_down_is_said_to_be_retryable(desk, origin):
+def test_unavailable_service_is_retryable(desk, origin):
     origin.faults = [ResponseFault(status=503)] * 10_000
-    jobs = submit(desk, [f"{origin.url}/data.bin"], patience=1)
-    held = desk.pool.await_job(jobs, status=5, attributes=["HoldReason", "HoldReasonSubCode"])
-    assert held["HoldReasonSubCode"] == 11 << 8
-    assert "it may pass: try again later" in held["HoldReason"]
+    jobs = submit(desk, [f"{origin.url}/data.bin"], retry_timeout_s=1)
+    job_ad = desk.pool.wait_for_job(jobs, status=5, attributes=["HoldReason", "HoldReasonSubCode"])
+    assert job_ad["HoldReasonSubCode"] == 11 << 8
+    assert "transient: try again later" in job_ad["HoldReason"]
 
 
-def test_outputs_go_where_their_address_says(desk, origin):
-    more = f'transfer_output_files = made.bin\ntransfer_output_remaps = "made.bin = {origin.url}/made.bin"'
-    submit(desk, [f"{origin.url}/data.bin"], command="cp data.bin made.bin", more=more)
+def test_output_remapped_to_url(desk, origin):
+    extra_lines = f'transfer_output_files = result.bin\ntransfer_output_remaps = "result.bin = {origin.url}/result.bin"'
+    submit(desk, [f"{origin.url}/data.bin"], command="cp data.bin result.bin", extra_lines=extra_lines)
     desk.wait_for_end()
-    assert (origin.folder / "made.bin").read_bytes() == DATA
+    assert (origin.folder / "result.bin").read_bytes() == DATA

@@ -1,4 +1,4 @@
-"""What a director's headers say is what was written into them, and nothing in them makes us fall over."""
+"""A director's headers are parsed correctly, and no header text raises an error."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ links = st.lists(st.tuples(urls, st.integers(0, 99), st.booleans()), max_size=5,
 
 
 @given(links)
-def test_every_link_is_found_by_its_rank(links):
+def test_links_are_sorted_by_priority(links):
     quoted = {True: '"duplicate"', False: "duplicate"}
-    header = ", ".join(f"<{url}>; rel={quoted[q]}; pri={rank}; depth=1" for url, rank, q in links)
-    assert parse_duplicate_links(header) == [url for url, rank, _ in sorted(links, key=lambda link: link[1])]
+    header = ", ".join(f"<{url}>; rel={quoted[q]}; pri={priority}; depth=1" for url, priority, q in links)
+    assert parse_duplicate_links(header) == [url for url, priority, _ in sorted(links, key=lambda link: link[1])]
 
 
 names = st.text("abcdefgh-", min_size=1, max_size=8)
@@ -27,14 +27,14 @@ values = st.text(st.characters(min_codepoint=33, max_codepoint=126, blacklist_ch
 
 
 @given(st.dictionaries(names, values, max_size=4))
-def test_fields_come_back(fields):
+def test_pelican_header_round_trip(fields):
     assert parse_pelican_header(", ".join(f"{name}={value}" for name, value in fields.items())) == fields
 
 
-odd = st.text('<>[]/:;,="pri rel0', max_size=30)
+link_like_text = st.text('<>[]/:;,="pri rel0', max_size=30)
 
 
-@given(st.text(max_size=100) | odd, st.text(max_size=100))
+@given(st.text(max_size=100) | link_like_text, st.text(max_size=100))
 @example("<//[>", "")
-def test_any_headers_give_directions(link, namespace):
+def test_any_headers_give_a_server(link, namespace):
     assert parse_director_response("https://h/x", link, namespace).server_urls

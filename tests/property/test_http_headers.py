@@ -1,4 +1,4 @@
-"""Headers and bodies are read the same, however the network cuts them into pieces."""
+"""Heads and bodies of responses are read correctly, wherever the network splits them."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ values = st.text(st.characters(min_codepoint=33, max_codepoint=126), max_size=30
 
 @settings(deadline=None)
 @given(status=st.integers(200, 599), fields=st.dictionaries(names, values, max_size=8), version=st.sampled_from("01"))
-def test_a_header_is_parsed(status, fields, version):
-    lines = [f"HTTP/1.{version} {status} Some words", *(f"{name}: {value}" for name, value in fields.items()), "", ""]
+def test_response_head(status, fields, version):
+    lines = [f"HTTP/1.{version} {status} Some reason", *(f"{name}: {value}" for name, value in fields.items()), "", ""]
     head = parse_response_head("\r\n".join(lines).encode())
-    assert (head.status, head.reason, head.keep_alive) == (status, "Some words", version == "1")
+    assert (head.status, head.reason, head.keep_alive) == (status, "Some reason", version == "1")
     for name, value in fields.items():
         assert head.headers.get(name) == value or name.lower() in {n.lower() for n in fields if n != name}
 
 
 @settings(deadline=None)
 @given(st.binary(max_size=200))
-def test_anything_else_is_refused_cleanly(data):
+def test_any_bytes_as_response_head(data):
     try:
         head = parse_response_head(data)
     except RemoteProtocolError:
@@ -43,15 +43,15 @@ def test_anything_else_is_refused_cleanly(data):
 
 
 def tcp_pair() -> tuple[socket.socket, socket.socket]:
-    """As to a server nearby."""
+    """Return a pair of connected sockets, as to a nearby server."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         return socket.create_connection(server.getsockname()), server.accept()[0]
 
 
-def answer(body: bytes, form: str, cuts: list) -> bytes:
-    if form == "sized":
+def make_response(body: bytes, framing: str, cuts: list) -> bytes:
+    if framing == "sized":
         return b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
-    if form == "to the end":
+    if framing == "until close":
         return b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n" + body
     edges = sorted({0, len(body), *(cut % (len(body) + 1) for cut in cuts)})
     chunks = [body[a:b] for a, b in pairwise(edges) if a < b]
@@ -64,30 +64,30 @@ def answer(body: bytes, form: str, cuts: list) -> bytes:
 @settings(max_examples=60, deadline=None)
 @given(
     body=st.binary(max_size=3000),
-    form=st.sampled_from(["sized", "chunked", "to the end"]),
+    framing=st.sampled_from(["sized", "chunked", "until close"]),
     cuts=st.lists(st.integers(0, 4000), max_size=6),
-    room=st.integers(1, 2000),
+    buffer_size=st.integers(1, 2000),
     short=st.booleans(),
     pair=st.sampled_from([socket.socketpair, tcp_pair]),
 )
-def test_a_body_is_read_to_its_end_or_told_to_be_short(body, form, cuts, room, short, pair):
-    data = answer(body, form, cuts)
-    short = short and form != "to the end" and bool(body)
-    ours, theirs = pair()
-    threading.Thread(target=send, args=(theirs, data[:-1] if short else data, cuts), daemon=True).start()
-    wire = Http11Connection(ours)
+def test_body_is_complete_or_truncated(body, framing, cuts, buffer_size, short, pair):
+    data = make_response(body, framing, cuts)
+    short = short and framing != "until close" and bool(body)
+    client, server_side = pair()
+    threading.Thread(target=send, args=(server_side, data[:-1] if short else data, cuts), daemon=True).start()
+    conn = Http11Connection(client)
     try:
-        head = wire.read_response_head()
-        read = make_response_body(wire, head, "GET", head.headers)
+        head = conn.read_response_head()
+        response_body = make_response_body(conn, head, "GET", head.headers)
         if short:
             with pytest.raises(TruncatedBodyError):
-                everything(read, room)
+                read_all(response_body, buffer_size)
         else:
-            assert everything(read, room) == body
-            assert read.can_reuse_connection() == (form != "to the end")
-            assert head.headers.get("X-Transfer-Status") == ("200: OK" if form == "chunked" else None)
+            assert read_all(response_body, buffer_size) == body
+            assert response_body.can_reuse_connection() == (framing != "until close")
+            assert head.headers.get("X-Transfer-Status") == ("200: OK" if framing == "chunked" else None)
     finally:
-        wire.close()
+        conn.close()
 
 
 def send(sock: socket.socket, data: bytes, cuts: list) -> None:
@@ -97,10 +97,10 @@ def send(sock: socket.socket, data: bytes, cuts: list) -> None:
             sock.sendall(data[first:stop])
 
 
-def everything(body, room: int) -> bytes:
-    got, view = b"", memoryview(bytearray(room))
+def read_all(body, buffer_size: int) -> bytes:
+    received, view = b"", memoryview(bytearray(buffer_size))
     while True:
         count = body.readinto(view)
         if not count:
-            return got
-        got += bytes(view[:count])
+            return received
+        received += bytes(view[:count])

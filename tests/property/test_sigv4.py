@@ -1,4 +1,4 @@
-"""Our signature is botocore's, over any request."""
+"""Signatures of any request equal those of botocore."""
 
 from __future__ import annotations
 
@@ -21,10 +21,14 @@ header_names = st.sampled_from(["Range", "Content-Type", "X-Amz-Meta-Note", "If-
 hosts = ["http://127.0.0.1:8333", "https://s3.example.org", "https://s3.example.org:443", "http://[::1]:9000"]
 
 
-def theirs(method: str, url: str, headers: dict, body: bytes, keys: AwsCredentials, region: str) -> dict:
+def botocore_headers(
+    method: str, url: str, headers: dict, body: bytes, credentials: AwsCredentials, region: str
+) -> dict:
     request = AWSRequest(method=method, url=url, headers=headers, data=body)
     request.context["client_config"] = SimpleNamespace(s3={"payload_signing_enabled": True})
-    signer = botocore.auth.S3SigV4Auth(Credentials(keys.access_key, keys.secret_key, keys.session_token), "s3", region)
+    signer = botocore.auth.S3SigV4Auth(
+        Credentials(credentials.access_key, credentials.secret_key, credentials.session_token), "s3", region
+    )
     signer.add_auth(request)
     return {name.lower(): value for name, value in request.headers.items()}
 
@@ -37,15 +41,15 @@ def theirs(method: str, url: str, headers: dict, body: bytes, keys: AwsCredentia
     query=st.dictionaries(text.filter(bool), text, max_size=3),
     headers=st.dictionaries(header_names, values, max_size=4),
     body=st.binary(max_size=50),
-    keys=st.builds(AwsCredentials, token, token, st.none() | token),
+    credentials=st.builds(AwsCredentials, token, token, st.none() | token),
     region=st.sampled_from(["us-east-1", "eu-central-2"]),
 )
-def test_ours_is_theirs(method, host, key, query, headers, body, keys, region):
+def test_signature_equals_botocore(method, host, key, query, headers, body, credentials, region):
     path = quote(f"/bucket/{key}", safe="/-_.~")
     url = f"{host}{path}" + (f"?{urlencode(query, quote_via=quote)}" if query else "")
-    reference = theirs(method, url, headers, body, keys, region)
+    reference = botocore_headers(method, url, headers, body, credentials, region)
     payload = hashlib.sha256(body).hexdigest()
-    ours = sign_headers(method, url, headers, payload, keys, region, reference["x-amz-date"])
-    assert {name.lower(): value for name, value in ours.items()} == {
-        name: reference[name] for name in reference if name not in {given.lower() for given in headers}
+    signed = sign_headers(method, url, headers, payload, credentials, region, reference["x-amz-date"])
+    assert {name.lower(): value for name, value in signed.items()} == {
+        name: reference[name] for name in reference if name not in {header.lower() for header in headers}
     }

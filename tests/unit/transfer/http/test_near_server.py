@@ -78,7 +78,7 @@ def read_body(conn: Http11Connection, head: ResponseHead, buffer_size: int) -> i
 @pytest.mark.parametrize("buffer_size", [7000, 1 << 18, 1 << 20])
 @pytest.mark.parametrize("size", SIZES)
 def test_waits_end_with_the_body(size, buffer_size, write_size):
-    """The connection stays open after the body, and the next response head is far shorter than the low-water mark."""
+    """The connection remains open after the body, and the next response head is far shorter than the low-water mark."""
     with connected() as (client, server_side):
         conn = Http11Connection(client)
         conn._poller = poller = CountingPoller(client)
