@@ -185,10 +185,10 @@ def test_compressed_zip_members_are_rejected(tmp_path):
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (b"<!DOCTYPE html><title>Log in</title>" + b" " * 600, "an HTML page came"),
+        (b"<!DOCTYPE html><title>Log in</title>" + b" " * 600, "received an HTML page instead of a.tar"),
         (b"\xff\xd8\xff" + b"x" * 600, "neither a tar nor a zip"),
         (b"short", "neither a tar nor a zip"),
-        (b"", "the body is empty"),
+        (b"", "received an empty body instead of a.tar"),
         (bytes(10240), "has no files"),
         (b"PK\x03\x04" + b"x" * 600, "no directory at its end"),
     ],
