@@ -41,7 +41,7 @@ from packtrain.transfer.archive.decompress import COMPRESSION_MAGIC
 from packtrain.transfer.block_checksums import BlockChecksums
 from packtrain.transfer.content_checks import detect_error_page
 from packtrain.transfer.http.pool import connection_pool
-from packtrain.transfer.urls import url_scheme
+from packtrain.transfer.urls import filename_from_url, url_scheme
 
 CancelCheck = Callable[[], None]
 OnIndexProgress = Callable[[int, int | None, int], None]
@@ -342,7 +342,8 @@ def _detect_format(reader: ArchiveReader) -> type[_ArchiveScanner]:
     Raises FailedError for a compressed archive, and for a file that is not an archive.
     """
     head = reader.read(0, tar_header.HEADER_BYTES)
-    problem = detect_error_page(reader.locations[0].url, head, reader.info.content_type if reader.info else None)
+    content_type = reader.info.content_type if reader.info else None
+    problem = detect_error_page(filename_from_url(reader.locations[0].url), head, content_type)
     if problem:
         raise FailedError("unexpected_content", f"{reader.redacted_url}: {problem}")
     if head.startswith((*COMPRESSION_MAGIC.values(), *_UNSUPPORTED_MAGIC)):

@@ -112,7 +112,9 @@ def test_failure_signature_ignores_numbers():
     assert make_signature("x") != make_signature("x", "module_missing")
 
 
-@pytest.mark.parametrize("method", ["", "confirm", "start_execution", "start_agent", "cancel", "hold", "end_attempt", "end_job"])
+@pytest.mark.parametrize(
+    "method", ["", "confirm", "start_execution", "start_agent", "cancel", "hold", "end_attempt", "end_job"]
+)
 def test_is_newly_submitted(method):
     run = RunBuilder()
     run.submit(is_confirmed=False)

@@ -156,7 +156,7 @@ def test_stalls_took_longer_than_complete_transfers(week):
     assert min(
         transfer.duration_s for transfer in transfers if not transfer.complete and transfer.duration_s > 60
     ) > to_seconds(0, 0, 62)
-    assert any("a time limit between the two is likely" in finding.text for finding in week.insights)
+    assert any("a time limit between the two is likely" in finding.text for finding in week.findings)
 
 
 def test_trials():
