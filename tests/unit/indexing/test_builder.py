@@ -185,17 +185,10 @@ def test_compressed_zip_members_are_rejected(tmp_path):
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-<<<<<<< HEAD
-        (b"<!DOCTYPE html><title>Log in</title>" + b" " * 600, "received an HTML page"),
-        (b"\xff\xd8\xff" + b"x" * 600, "neither a tar nor a zip"),
-        (b"short", "neither a tar nor a zip"),
-        (b"", "received an empty body"),
-=======
         (b"<!DOCTYPE html><title>Log in</title>" + b" " * 600, "received an HTML page instead of a.tar"),
         (b"\xff\xd8\xff" + b"x" * 600, "neither a tar nor a zip"),
         (b"short", "neither a tar nor a zip"),
         (b"", "received an empty body instead of a.tar"),
->>>>>>> w-st
         (bytes(10240), "has no files"),
         (b"PK\x03\x04" + b"x" * 600, "no directory at its end"),
     ],
