@@ -26,7 +26,7 @@ from packtrain.supervise.policies.overrides import make_overrides
 from packtrain.supervise.policies.queue_timeout import is_queued, queue_deadline_at
 from packtrain.supervise.policies.site_avoidance import find_avoided_locations, find_common_faults
 from packtrain.supervise.policies.stop_run import find_stop_reason, has_ever_run
-from packtrain.supervise.policies.submit import retry_delay_s
+from packtrain.supervise.policies.submit_and_retry import retry_delay_s
 
 _MAX_LOG_LINES, _MAX_EXECUTIONS = 5, 3
 _NOT_STARTED_KINDS = ("run_stopped", "budget_exceeded")

@@ -17,7 +17,7 @@ from packtrain.supervise.policies.overrides import relax_overrides_policy
 from packtrain.supervise.policies.queue_timeout import queue_timeout_policy
 from packtrain.supervise.policies.stop_run import stop_run_policy
 from packtrain.supervise.policies.stragglers import accept_first_success, straggler_policy
-from packtrain.supervise.policies.submit import submit_policy
+from packtrain.supervise.policies.submit_and_retry import submit_policy
 
 __all__ = [
     "PolicyConfig",
