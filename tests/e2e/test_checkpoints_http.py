@@ -139,7 +139,7 @@ def test_server_rejects_record(attempt, destination, rejecting_server, status):
     run.process.send_signal(signal.SIGTERM)
     assert run.wait() == 60, "the checkpoint cannot be used to resume"
     (notice,) = [text for text in run.notices if "cannot be used to resume" in text]
-    assert f"answered {status}" in notice
+    assert f"returned {status}" in notice
     assert run.events("checkpoint.saved") == []
     assert not destination.record_file.exists()
 
@@ -149,7 +149,7 @@ def test_server_does_not_return_record(attempt, destination, rejecting_server, s
     rejecting_server.method, rejecting_server.status = "GET", status
     run = attempt(make_training(rejecting_server, "--steps", 100000, "--exit-at", 30)).start_and_wait()
     assert_failed(
-        run, run.process.returncode, "upload_failed", "steps", "the server rejected its record", f"answered {status}"
+        run, run.process.returncode, "upload_failed", "steps", "the server rejected its record", f"returned {status}"
     )
     assert destination.step == 30
     assert run.events("checkpoint.saved") == []

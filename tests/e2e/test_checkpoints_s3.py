@@ -153,7 +153,7 @@ def test_rejecting_server(attempt, destination, proxy):
 
 
 def test_slow_server(attempt, destination, proxy):
-    proxy.set_faults([Fault("late", duration_s=0.5, max_times=None)])
+    proxy.set_faults([Fault("delay", duration_s=0.5, max_times=None)])
     run = start(attempt, destination)
     first = wait_for_upload(run)
     wait_for_progress(run)
@@ -201,7 +201,7 @@ def test_server_killed_during_upload(attempt, server, destination, proxy):
 def test_agent_killed_during_upload(attempt, destination, proxy):
     run = start(attempt, destination, "--every", 10)
     wait_for_upload(run)
-    proxy.set_faults([Fault("late", path_contains="/ckpt.bin", duration_s=60.0, max_times=None)])
+    proxy.set_faults([Fault("delay", path_contains="/ckpt.bin", duration_s=60.0, max_times=None)])
     assert proxy.wait_for_faults(1, TIMEOUT_S)
     run.process.kill()
     run.wait()

@@ -66,7 +66,7 @@ def summary_data(run_info: RunInfo, state: RunState, run_report: RunReport) -> d
         "status": run_status(state, has_live_supervisor=False),
         "folder": str(run_info.folder),
         "jobs": [job_to_json(job) for job in state.jobs.values()],
-        "seconds": {**times.seconds_by_stage, "lost": times.wasted_s},
+        "seconds": {**times.seconds_by_stage, "wasted": times.wasted_s},
         "outputs": output_urls(read_plan(RunFolder(run_info.folder).plan)),
         "training_chart": str(run_report.training_chart) if run_report.training_chart else None,
         "report": str(run_report.report_page) if run_report.report_page else None,
@@ -108,10 +108,10 @@ def _print_times(out: Console, times: TimeSummary) -> None:
     if not times.total_s:
         return
     table = Table(box=None, padding=(0, 1), show_header=False)
-    for name, seconds in [*times.seconds_by_stage.items(), ("lost", times.wasted_s)]:
+    for name, seconds in [*times.seconds_by_stage.items(), ("wasted", times.wasted_s)]:
         share = seconds / times.total_s
         if share >= _MIN_SHARE_SHOWN:
-            style = "red" if name == "lost" else "cyan"
+            style = "red" if name == "wasted" else "cyan"
             bar = "█" * max(1, round(30 * share))
             table.add_row(
                 f"[dim]{name}[/]", f"[{style}]{bar}[/]", formatting.format_duration(seconds), f"[dim]{share:.0%}[/]"
