@@ -15,7 +15,7 @@ pytestmark = pytest.mark.slow
 MODELS = TESTS_DIR / "golden" / "models"
 TRAIN = """
 import json, os, shutil, sys
-case, out = sys.argv[1], os.environment["PACKTRAIN_OUTPUT"]
+case, out = sys.argv[1], os.environ["PACKTRAIN_OUTPUT"]
 model, loss = os.path.join(out, "model.pt"), 0.5
 if case == "nanloss":
     shutil.copy("MODELS/good.pt", model)
