@@ -54,7 +54,7 @@ def short_recipe(source: str, more: str = "", python: str = sys.executable) -> s
     """Return the recipe's workflow with another data source and fewer images, and check each replacement."""
     text = (RECIPE / "workflow.yaml").read_text(encoding="utf-8")
     before, rest = text.split("  data:\n")
-    after = rest[rest.index("\n# What a step writes") :]
+    after = rest[rest.index("\noutput:") :]
     text = f"{before}  data: {source}\n{after}{more}"
     for old, new in {
         "cpusPerTask: 2": "cpusPerTask: 1",

@@ -12,7 +12,7 @@ import pytest
 from testbed.http_server import HttpServer
 from tests.support.cli_runs import TIMEOUT_S
 
-pytestmark = [pytest.marker.slow, pytest.marker.xdist_group("pool-1"), pytest.marker.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("pool-1"), pytest.mark.timeout(600)]
 
 HEAD = "resources: {tasks: 1, cpusPerTask: 1, memPerCpu: 100, gpus: 0}\nlimits: {grace: 2s, disk: 10MB}\n"
 QUICK = HEAD + "steps: [{name: train, run: {command: 'echo hello; echo {job} > $DEEPSQUARE_OUTPUT/model.txt'}}]\n"
@@ -254,7 +254,7 @@ def test_rejected_submission(desk):
     assert "HTCondor rejected the submission" in desk.run("why")
 
 
-@pytest.marker.parametrize("limit", ["MAX_JOBS_SUBMITTED", "MAX_JOBS_PER_OWNER"])
+@pytest.mark.parametrize("limit", ["MAX_JOBS_SUBMITTED", "MAX_JOBS_PER_OWNER"])
 def test_schedd_limit_is_retried(desk, limit):
     desk.write_file(QUICK)
     with desk.pool.override_config(**{limit: 0}):

@@ -74,7 +74,7 @@ def test_one_job_with_mixed_inputs(desk, served):
     text = next(desk.run_folder().glob("htcondor/*.sub")).read_text()
     assert "(DriverVersion >= 10.1)" in text and "request_gpus " in text
     (probe,) = [e.data for e in desk.read_events("stage.ended") if e.data["stage"] == "probe"]
-    assert {gpu["name"] for gpu in probe["gpus"]} <= {site.gpu for site in desk.pool.sites} and probe["gpus"]
+    assert {gpu["name"] for gpu in probe["gpus"]} <= {site.gpu_name for site in desk.pool.sites} and probe["gpus"]
     assert 'GLIDEIN_ResourceName =!= "nowhere"' in text
     assert '"$$(GLIDEIN_Site:Unknown)"' in text
 
