@@ -70,7 +70,7 @@ def test_three_jobs(desk):
     outputs = desk.run_json("outputs", result["run"])
     assert [(output["job"], output["name"]) for output in outputs] == [(str(n), "model.txt") for n in range(3)]
     assert (desk.run_folder() / "jobs/2/output/model.txt").read_text() == "2\n"
-    assert "it succeeded" in desk.run("why", result["run"])
+    assert "the job succeeded" in desk.run("why", result["run"])
     dry_run = desk.pool.run_as_user(["condor_submit", "-dry-run", "-", str(desk.run_folder() / "htcondor/0-1.sub")])
     assert 'PacktrainAttempt="0-1"' in dry_run.stdout
     assert desk.pool.queue("true") == []
@@ -290,7 +290,7 @@ def test_missing_input(desk):
     with HttpServer(desk.folder / "origin") as origin:
         desk.write_file(f"input: {{http: {{url: '{origin.url}/nothing.tar'}}}}\n" + QUICK)
         desk.run("run", "workflow.yaml", "--on", "htcondor", exit_code=2)
-    assert "no job would get this input" in desk.stderr
+    assert "no job could fetch this input" in desk.stderr
     assert desk.run_json("ps") == []
 
 
