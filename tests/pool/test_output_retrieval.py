@@ -81,7 +81,7 @@ def test_eviction_during_output_transfer(desk):
     transfers = stored_transfers(desk)
     expected = [(1, "in", "started"), (1, "in", "finished"), (1, "out", "started"), (2, "in", "started")]
     assert set(expected) < set(transfers) and (1, "out", "finished") not in transfers
-    assert re.search(r"^ *queue ", out, re.MULTILINE) and re.search(r"^ *lost ", out, re.MULTILINE), out
+    assert re.search(r"^ *queue ", out, re.MULTILINE) and re.search(r"^ *wasted ", out, re.MULTILINE), out
 
 
 def test_checkpoint_of_removed_job(desk):
