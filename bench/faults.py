@@ -123,7 +123,7 @@ class FaultTestbed:
         self._clean_durations: dict[tuple[str, bool, str], float] = {}
 
     def _write_checksums(self) -> None:
-        from packtrain.transfer.block_checksums import make_checksums, write_checksums
+        from packtrain.transfer.integrity.block_checksums import make_checksums, write_checksums
 
         write_checksums(make_checksums(self._file), self._checksums)
 

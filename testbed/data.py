@@ -21,7 +21,7 @@ from pathlib import Path
 from packtrain.errors import FailedError
 from packtrain.plan import RemoteFile
 from packtrain.transfer import fetch as engine
-from packtrain.transfer.digests import sha256_file
+from packtrain.transfer.integrity.digests import sha256_file
 from testbed.datasets import catalog
 from testbed.datasets import cifar10 as layout
 from testbed.datasets.download import DatasetDownloader

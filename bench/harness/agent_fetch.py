@@ -49,7 +49,7 @@ def _fetch_file(args: SimpleNamespace, target: Path) -> None:
 def _checksum_options(args: SimpleNamespace) -> dict:
     if args.checksums is None:
         return {}
-    from packtrain.transfer.block_checksums import read_checksums
+    from packtrain.transfer.integrity.block_checksums import read_checksums
 
     return {"checksums": read_checksums(Path(args.checksums))}
 

@@ -1,4 +1,7 @@
-"""Helpers for files and disks: exclusive locks on open files, and free space.
+"""Helpers for files and disks: atomic writes, exclusive locks on open files, and free space.
+
+A file that is written atomically is complete or absent under its name: readers never see a part of it, and a process
+that is killed leaves the old content and perhaps a temporary file beside it.
 
 A locked file is written by one process at a time. The lock belongs to the open file, so the kernel drops it when the
 process ends for whatever reason. On a file system without locks, files are written unlocked; there `is_same_file`
@@ -11,9 +14,60 @@ import contextlib
 import errno
 import fcntl
 import os
+from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 DISK_FULL_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+
+TEMPORARY_SUFFIX = ".tmp"
+
+
+def atomic_write(path: Path, content: str | bytes, *, durable: bool = False, mode: int = 0o666) -> None:
+    """Write a file so that it has either its old or its new content.
+
+    Args:
+        path: The file; its folder must exist.
+        content: Text is written as UTF-8.
+        durable: Return only after the content and the name are on the disk, so that they survive a power cut.
+        mode: The permissions of a new file, before the umask.
+    """
+    with atomic_writer(path, durable=durable, mode=mode) as file:
+        file.write(content.encode() if isinstance(content, str) else content)
+
+
+@contextlib.contextmanager
+def atomic_writer(path: Path, *, durable: bool = False, mode: int = 0o666) -> Iterator[BinaryIO]:
+    """Open a temporary file that replaces `path` when the block ends, and is removed if the block raises."""
+    temporary = temporary_path(path)
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+    try:
+        with os.fdopen(fd, "wb") as file:
+            yield file
+            file.flush()
+            if durable:
+                os.fsync(file.fileno())
+        temporary.replace(path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        raise
+    if durable:
+        sync_folder(path.parent)
+
+
+def temporary_path(path: Path) -> Path:
+    """Return an unused hidden name in the same folder, for a file or folder that is renamed to `path` when complete."""
+    return path.with_name(f".{path.name[-200:]}.{os.getpid()}-{os.urandom(4).hex()}{TEMPORARY_SUFFIX}")
+
+
+def sync_folder(folder: Path) -> None:
+    """Make new and renamed entries of a folder survive a power cut."""
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
 
 
 def open_locked(path: Path, create: bool) -> int | None:

@@ -14,7 +14,7 @@ from pathlib import Path, PurePosixPath
 from urllib.parse import unquote, urlsplit
 
 from packtrain.plan import Location, RemoteFile
-from packtrain.transfer.digests import sha256_file
+from packtrain.transfer.integrity.digests import sha256_file
 from testbed.datasets import catalog, cifar10, mnist
 from testbed.datasets.archives import open_tar
 

@@ -16,12 +16,12 @@ import pytest
 
 from packtrain.errors import FailedError, TransferError
 from packtrain.plan import Digest, Location, Output, RemoteFile, Secret
-from packtrain.transfer import crc32c
 from packtrain.transfer.backends.pelican import director
 from packtrain.transfer.backends.pelican import server as pelican_server
 from packtrain.transfer.backends.pelican.backend import PelicanBackend, with_credentials
 from packtrain.transfer.engine import digest_lookup
 from packtrain.transfer.fetch import fetch
+from packtrain.transfer.integrity import crc32c
 from packtrain.transfer.ordered_download import OrderedDownload, StaleDownloadError
 from packtrain.transfer.registry import find_replicas
 from packtrain.transfer.upload import upload_file, upload_folder

@@ -21,8 +21,8 @@ from packtrain.transfer.backends.s3 import multipart
 from packtrain.transfer.backends.s3.backend import S3Backend
 from packtrain.transfer.backends.s3.client import S3Client, object_url
 from packtrain.transfer.backends.s3.multipart import split_into_slices
-from packtrain.transfer.digests import Digests
 from packtrain.transfer.fetch import fetch
+from packtrain.transfer.integrity.digests import Digests
 from packtrain.transfer.upload import upload_folder
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("s3")]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import google_crc32c
 import pytest
 
-from packtrain.transfer.crc32c import MAX_PURE_PYTHON_BYTES
+from packtrain.transfer.integrity.crc32c import MAX_PURE_PYTHON_BYTES
 from testbed.http_server import HttpServer
 from tests.support.cli_runs import Workspace
 

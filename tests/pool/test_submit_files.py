@@ -8,7 +8,7 @@ import tarfile
 
 import pytest
 
-from packtrain.condor.submitfile.quoting import split_arguments
+from packtrain.condor.submitfile.syntax.quoting import split_arguments
 from packtrain.events import FAILURE_KINDS
 from packtrain.spec import placeholders
 from testbed import apptainer

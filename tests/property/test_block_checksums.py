@@ -9,7 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from packtrain.errors import FormatError
-from packtrain.transfer.block_checksums import find_bad_blocks, format_checksums, make_checksums, parse_checksums
+from packtrain.transfer.integrity.block_checksums import (
+    find_bad_blocks,
+    format_checksums,
+    make_checksums,
+    parse_checksums,
+)
 
 contents = st.binary(max_size=3000)
 blocks = st.integers(1, 1000)

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from packtrain.transfer import crc32c
-from packtrain.transfer.crc32c import PureCrc32c
+from packtrain.transfer.integrity import crc32c
+from packtrain.transfer.integrity.crc32c import PureCrc32c
 
 REAL_BLOCK = 1 << 20
 cut_lists = st.lists(st.integers(0, 10**9), max_size=6)

@@ -17,7 +17,7 @@ from packtrain.plan import Location
 from packtrain.stream.cursor import Cursor
 from packtrain.stream.samples import StreamingSamples, StreamSettings
 from packtrain.stream.shuffle import PartitionConfig
-from packtrain.transfer.block_checksums import make_checksums
+from packtrain.transfer.integrity.block_checksums import make_checksums
 from testbed.http_server import HttpServer, ResponseFault
 from tests.support.stream_indexes import random_content
 

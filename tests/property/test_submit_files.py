@@ -9,12 +9,12 @@ import htcondor2
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from packtrain.condor.submitfile.context import SubmitContext
 from packtrain.condor.submitfile.convert import convert_text
-from packtrain.condor.submitfile.description import parse_submit_description
 from packtrain.condor.submitfile.job_table import JobTable
-from packtrain.condor.submitfile.queue_statement import parse_queue
-from packtrain.condor.submitfile.quoting import QuotingError, split_arguments, split_environment
+from packtrain.condor.submitfile.syntax.context import SubmitContext
+from packtrain.condor.submitfile.syntax.queue_statement import parse_queue
+from packtrain.condor.submitfile.syntax.quoting import QuotingError, split_arguments, split_environment
+from packtrain.condor.submitfile.syntax.submit_reader import parse_submit_description
 from packtrain.spec.load import load_workflow_text
 
 CONTEXT = SubmitContext(Path("/nonexistent"), {"HOME": "/home/me"})

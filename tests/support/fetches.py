@@ -10,8 +10,8 @@ import pytest
 
 from packtrain.errors import FailedError
 from packtrain.plan import Digest, Location, RemoteFile
-from packtrain.transfer import crc32c
 from packtrain.transfer.fetch import FetchResult, fetch
+from packtrain.transfer.integrity import crc32c
 from testbed.http_server import HttpServer
 
 

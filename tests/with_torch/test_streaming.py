@@ -18,7 +18,7 @@ from packtrain.plan import Location
 from packtrain.stream.samples import StreamError, StreamingSamples
 from packtrain.torch import Checkpoint
 from packtrain.torch.streaming import StreamingMapDataset, make_streaming_loader
-from packtrain.transfer.block_checksums import make_checksums, write_checksums
+from packtrain.transfer.integrity.block_checksums import make_checksums, write_checksums
 from testbed.http_server import HttpServer, ResponseFault
 from tests.support.stream_indexes import make_archive, random_content
 

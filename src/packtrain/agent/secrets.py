@@ -21,7 +21,7 @@ class Secrets:
     def redact_condor_tokens(self, environ: Mapping[str, str]) -> None:
         """Also hide the tokens that HTCondor gives the job, which are not in the folder of secrets."""
         if environ.get("_CONDOR_CREDS"):
-            from packtrain.transfer.bearer_tokens import read_condor_tokens
+            from packtrain.transfer.credentials import read_condor_tokens
 
             for token in read_condor_tokens(environ):
                 self.redactor.add_secret(token)

@@ -18,7 +18,7 @@ from packtrain.engines.strip_source import strip_source
 from packtrain.errors import PacktrainError
 
 MAX_AGENT_BYTES = 300_000
-WORKER_MODULES = ("__init__.py", "errors.py", "fileutil.py", "condor/__init__.py", "condor/classads.py")
+WORKER_MODULES = ("__init__.py", "errors.py", "backoff.py", "fileutil.py", "condor/__init__.py", "condor/classads.py")
 WORKER_PACKAGES = ("plan", "events", "transfer", "agent", "torch", "stream")
 PLUGIN_PACKAGES = ("plan", "events", "transfer", "plugin")
 

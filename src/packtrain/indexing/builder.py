@@ -38,9 +38,9 @@ from packtrain.stream.index_writer import write_index
 from packtrain.transfer.api import ListedObject, SecretResolver
 from packtrain.transfer.archive import tar_header
 from packtrain.transfer.archive.decompress import COMPRESSION_MAGIC
-from packtrain.transfer.block_checksums import BlockChecksums
-from packtrain.transfer.content_checks import detect_error_page
 from packtrain.transfer.http.pool import connection_pool
+from packtrain.transfer.integrity.block_checksums import BlockChecksums
+from packtrain.transfer.integrity.content_checks import detect_error_page
 from packtrain.transfer.urls import filename_from_url, url_scheme
 
 CancelCheck = Callable[[], None]

@@ -18,8 +18,8 @@ from packtrain.stream.index_writer import write_relocated_index
 from packtrain.transfer.api import SecretResolver
 from packtrain.transfer.archive import tar_header
 from packtrain.transfer.archive.tar_header import TarHeaderError
-from packtrain.transfer.block_checksums import CHECKSUMS_SUFFIX, BlockChecksums, read_checksums
 from packtrain.transfer.fetch import fetch
+from packtrain.transfer.integrity.block_checksums import CHECKSUMS_SUFFIX, BlockChecksums, read_checksums
 from packtrain.transfer.registry import get_source
 from packtrain.transfer.urls import append_to_url_path
 

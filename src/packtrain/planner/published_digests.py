@@ -5,7 +5,7 @@ from __future__ import annotations
 from packtrain.plan import Input, Plan, RemoteFile
 from packtrain.spec.diagnostics import Diagnostic, DiagnosticReport, KeyPath, SourceMap
 from packtrain.spec.units import format_size
-from packtrain.transfer.crc32c import MAX_PURE_PYTHON_BYTES
+from packtrain.transfer.integrity.crc32c import MAX_PURE_PYTHON_BYTES
 
 
 def check_digests(plan: Plan, source_map: SourceMap) -> tuple[Diagnostic, ...]:

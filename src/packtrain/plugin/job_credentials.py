@@ -14,7 +14,7 @@ from pathlib import Path
 
 from packtrain.errors import FailedError
 from packtrain.plan import Location, S3Access, Secret, SecretOrStr
-from packtrain.transfer.bearer_tokens import credential_path, read_service_token
+from packtrain.transfer.credentials import credential_path, read_service_token
 from packtrain.transfer.urls import redact_url
 
 SCHEMES = ("osdf", "pelican", "http", "https", "s3")

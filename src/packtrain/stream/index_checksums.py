@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from packtrain.errors import FormatError, UsageError
 from packtrain.stream.index import Index
-from packtrain.transfer.block_checksums import CHECKSUMS_SUFFIX, BlockChecksums, HexDigests
+from packtrain.transfer.integrity.block_checksums import CHECKSUMS_SUFFIX, BlockChecksums, HexDigests
 
 _DIGEST_BYTES = 32
 

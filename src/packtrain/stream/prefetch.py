@@ -23,10 +23,10 @@ from packtrain.stream.index import LAYOUT_FILES, Index, IndexedArchive
 from packtrain.stream.read_groups import ReadGroup, SampleNumbers, make_read_group
 from packtrain.stream.reader import GroupReader, InFlightRead, ReadAbandoned, split_samples, verify_blocks
 from packtrain.stream.replicas import ArchiveReplicas
-from packtrain.transfer.block_checksums import BlockChecksums
 from packtrain.transfer.engine.concurrency import ConcurrencyController
 from packtrain.transfer.engine.source_stats import SourceStats
 from packtrain.transfer.http.pool import connection_pool
+from packtrain.transfer.integrity.block_checksums import BlockChecksums
 from packtrain.transfer.retry import combine_errors
 from packtrain.transfer.urls import redact_url
 

@@ -25,8 +25,8 @@ from packtrain.stream.read_groups import DEFAULT_READ_BYTES, ReadGroups, SampleN
 from packtrain.stream.replicas import ArchiveReplicas
 from packtrain.stream.shuffle import SampleOrder
 from packtrain.transfer.api import SecretResolver
-from packtrain.transfer.block_checksums import BlockChecksums
 from packtrain.transfer.engine.source_stats import SourceStats
+from packtrain.transfer.integrity.block_checksums import BlockChecksums
 from packtrain.transfer.registry import get_source
 
 RAISE, SKIP = "raise", "skip"

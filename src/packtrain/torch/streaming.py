@@ -48,7 +48,7 @@ from packtrain.stream.samples import (
 )
 from packtrain.stream.shared_memory import BufferCodec, SharedBatchMemory
 from packtrain.stream.shuffle import DROP, PartitionConfig, SamplePartition
-from packtrain.transfer.block_checksums import BlockChecksums, read_checksums
+from packtrain.transfer.integrity.block_checksums import BlockChecksums, read_checksums
 
 SourcesLike = Union[str, Location, Sequence[Union[str, Location]]]
 CollateFn = Callable[[list[Any]], Any]

@@ -10,7 +10,7 @@ Start with `api`, the protocols of the backends, and `fetch`, which downloads a 
   the HTTP client below them.
 * `fetch` and `ordered_download` download a file to disk or to a reader, with the package `engine`.
 * `cache` shares downloads between jobs; the package `archive` unpacks them; `upload` uploads folders.
-* `digests`, `block_checksums` and `content_checks` decide whether the bytes are right.
+* The package `integrity` decides whether the bytes are right; `credentials` finds the user's tokens.
 
 Which data a job needs is decided in `plan`, and when it is moved in `agent`. Heavy modules (ssl, hashlib, tarfile and
 others) are imported where they are used, so that the agent starts quickly.

@@ -31,16 +31,16 @@ from packtrain.fileutil import is_same_file
 from packtrain.plan import Digest, RemoteFile
 from packtrain.transfer.api import ObjectInfo, SecretResolver
 from packtrain.transfer.cancellation import CancelCheck
-from packtrain.transfer.digests import WEAK_ALGORITHMS
 from packtrain.transfer.engine.fetch_request import FetchRequest
 from packtrain.transfer.fetch import FetchResult, fetch
+from packtrain.transfer.integrity.digests import WEAK_ALGORITHMS
 from packtrain.transfer.progress import ProgressCallback
 from packtrain.transfer.reflink import clone_file
 from packtrain.transfer.registry import get_source
 from packtrain.transfer.urls import redact_url
 
 if TYPE_CHECKING:
-    from packtrain.transfer.block_checksums import BlockChecksums
+    from packtrain.transfer.integrity.block_checksums import BlockChecksums
 
 DEFAULT_MAX_BYTES = 100 * 10**9
 _POLL_INTERVAL_S = 0.1

@@ -27,7 +27,7 @@ from packtrain.transfer.progress import ProgressCallback, SnapshotCallback
 from packtrain.transfer.urls import redact_url
 
 if TYPE_CHECKING:
-    from packtrain.transfer.block_checksums import BlockChecksums
+    from packtrain.transfer.integrity.block_checksums import BlockChecksums
 
 _MAX_DIGEST_MISMATCHES = 2
 _MAX_STARTS = 5

@@ -15,7 +15,6 @@ from packtrain.plan import Digest, RemoteFile
 from packtrain.transfer.api import SecretResolver
 from packtrain.transfer.buffer_pool import BufferPool
 from packtrain.transfer.cancellation import CancelCheck
-from packtrain.transfer.digests import Digests, check_digest_affordable
 from packtrain.transfer.engine import worker_pool
 from packtrain.transfer.engine.coordinator import POLL_INTERVAL_S, FetchCoordinator
 from packtrain.transfer.engine.digest_lookup import DigestLookup
@@ -23,11 +22,12 @@ from packtrain.transfer.engine.fetch_request import FetchRequest, ObjectChangedE
 from packtrain.transfer.engine.resume_log import ObjectIdentity
 from packtrain.transfer.engine.source_selector import SourceSelector
 from packtrain.transfer.fetch import FetchResult
+from packtrain.transfer.integrity.digests import Digests, check_digest_affordable
 from packtrain.transfer.progress import ProgressCallback
 from packtrain.transfer.urls import redact_url
 
 if TYPE_CHECKING:
-    from packtrain.transfer.block_checksums import BlockChecksums
+    from packtrain.transfer.integrity.block_checksums import BlockChecksums
 
 _WINDOW_BYTES = 40 << 20
 _MAX_CONNECTIONS = 16

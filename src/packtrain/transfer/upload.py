@@ -17,10 +17,10 @@ from typing import TypeVar
 from packtrain.errors import FailedError, TransferError
 from packtrain.plan import Location, Output
 from packtrain.transfer.api import SecretResolver, Sink
-from packtrain.transfer.authorized_hosts import AUTHORIZED_HOSTS, has_credentials
 from packtrain.transfer.backends.s3.backend import S3Backend
 from packtrain.transfer.cancellation import CancelCheck, cancellation_scope
-from packtrain.transfer.digests import hash_file
+from packtrain.transfer.credentials import AUTHORIZED_HOSTS, has_credentials
+from packtrain.transfer.integrity.digests import hash_file
 from packtrain.transfer.progress import OnBytesSent, ProgressCallback
 from packtrain.transfer.registry import get_sink
 from packtrain.transfer.retry import RetryTracker, cancellable_sleep

@@ -12,7 +12,7 @@ from packtrain.plan import Location
 from packtrain.stream.index_checksums import checksums_from_index
 from packtrain.stream.index_writer import write_relocated_index
 from packtrain.stream.samples import StreamingSamples, StreamSettings
-from packtrain.transfer.block_checksums import make_checksums, write_checksums
+from packtrain.transfer.integrity.block_checksums import make_checksums, write_checksums
 from testbed.http_server import HttpServer, ResponseFault
 from tests.support.stream_indexes import make_archive, random_content
 

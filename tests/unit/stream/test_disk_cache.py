@@ -5,7 +5,7 @@ import pytest
 from packtrain.stream.disk_cache import SampleCache
 from packtrain.stream.read_groups import make_read_group
 from packtrain.stream.samples import StreamingSamples, StreamSettings
-from packtrain.transfer.block_checksums import make_checksums
+from packtrain.transfer.integrity.block_checksums import make_checksums
 from tests.support.stream_indexes import make_archive, make_index_without_archive, random_content
 
 

@@ -16,7 +16,7 @@ from packtrain.errors import FormatError
 from packtrain.stream.index import LAYOUT_FILES, Index, IndexedArchive
 from packtrain.stream.index_checksums import checksums_from_index, pack_checksums
 from packtrain.stream.index_writer import IndexDraft, write_index, write_relocated_index
-from packtrain.transfer.block_checksums import make_checksums
+from packtrain.transfer.integrity.block_checksums import make_checksums
 
 ARCHIVE = IndexedArchive("https://data.example/train.tar", 137_853_803_520, '"5f3c-1"')
 

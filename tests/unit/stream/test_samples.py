@@ -15,7 +15,7 @@ from packtrain.stream.cursor import Cursor
 from packtrain.stream.index import Index
 from packtrain.stream.samples import SKIP, StreamError, StreamingSamples, StreamSettings
 from packtrain.stream.shuffle import PartitionConfig
-from packtrain.transfer.block_checksums import make_checksums
+from packtrain.transfer.integrity.block_checksums import make_checksums
 from testbed.http_server import HttpServer, ResponseFault
 from tests.support.stream_indexes import make_archive, random_content
 

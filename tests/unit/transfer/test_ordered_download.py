@@ -12,7 +12,7 @@ import pytest
 
 from packtrain.errors import FailedError
 from packtrain.plan import Digest, Location, RemoteFile
-from packtrain.transfer import crc32c
+from packtrain.transfer.integrity import crc32c
 from packtrain.transfer.ordered_download import OrderedDownload, StaleDownloadError
 from testbed.http_server import HttpServer, ResponseFault
 

@@ -16,7 +16,7 @@ from packtrain.agent.checkpoints.upload_planner import (
 )
 from packtrain.agent.watched_files import FileVersion, file_version
 from packtrain.errors import FailedError
-from packtrain.transfer.digests import sha256_file
+from packtrain.transfer.integrity.digests import sha256_file
 
 _NO_READ_ACCESS_KINDS = ("access_denied", "unsupported")  # write access does not imply read access
 

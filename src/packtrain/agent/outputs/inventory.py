@@ -11,7 +11,7 @@ from typing import Any
 
 from packtrain.errors import FailedError
 from packtrain.plan import Job
-from packtrain.transfer.digests import sha256_file
+from packtrain.transfer.integrity.digests import sha256_file
 
 _MAX_NAMES_IN_MESSAGE = 10
 MAX_LISTED_OUTPUTS = 1000  # entries in the event `agent.ended`; a longer list is a file next to the outputs

@@ -25,7 +25,7 @@ from packtrain.transfer.urls import check_listed_name, redact_url
 
 if TYPE_CHECKING:
     from packtrain.agent.stages.streaming_unpack import OpenDownload, SequentialDownload
-    from packtrain.transfer.block_checksums import BlockChecksums
+    from packtrain.transfer.integrity.block_checksums import BlockChecksums
 
 _ARCHIVE_REJECTION_KINDS = frozenset({"archive_unsafe", "archive_too_large"})
 
@@ -124,7 +124,7 @@ def _fetch_checksums(context: AttemptContext, remote_file: RemoteFile) -> BlockC
     """Fetch and read the checksums file of an input file, if it has one."""
     if remote_file.checksums is None:
         return None
-    from packtrain.transfer.block_checksums import CHECKSUMS_SUFFIX, read_checksums
+    from packtrain.transfer.integrity.block_checksums import CHECKSUMS_SUFFIX, read_checksums
 
     path = context.sandbox.tmp / "checksums.json"
     # The suffix of the name permits JSON content, which is taken for an error page elsewhere.

@@ -20,11 +20,16 @@ from packtrain.plan import Digest, Location, RemoteFile
 from packtrain.transfer.api import ObjectInfo
 from packtrain.transfer.archive.byte_stream import stream_from_reader
 from packtrain.transfer.archive.unpack import UnpackResult, can_stream, unpack, unpack_stream
-from packtrain.transfer.block_checksums import CHECKSUMS_SUFFIX, BlockChecksums, find_bad_blocks, read_checksums
 from packtrain.transfer.cancellation import cancellation_scope
-from packtrain.transfer.content_checks import SNIFF_BYTES
-from packtrain.transfer.digests import Digests, check_digest_affordable
 from packtrain.transfer.fetch import FetchResult, fetch
+from packtrain.transfer.integrity.block_checksums import (
+    CHECKSUMS_SUFFIX,
+    BlockChecksums,
+    find_bad_blocks,
+    read_checksums,
+)
+from packtrain.transfer.integrity.content_checks import SNIFF_BYTES
+from packtrain.transfer.integrity.digests import Digests, check_digest_affordable
 from packtrain.transfer.ordered_download import OrderedDownload, should_refetch
 from packtrain.transfer.registry import get_source
 from packtrain.transfer.retry import retry

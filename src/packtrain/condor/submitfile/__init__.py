@@ -4,11 +4,9 @@ A *command* is a line `key = value` of a submit file. A *macro* is `$(NAME)`. Th
 there are and which variables differ between them. A *template* is a text in which everything that differs from job to
 job is a *placeholder*.
 
-Start with `convert.load_submit_file`. `logical_lines`, `macros`, `conditionals`, `queue_statement` and `description`
-parse the language; `context` gives them access to files and variables; `quoting` splits arguments and lists.
-`job_table` has what differs from job to job, and `commands` lists what happens to each command. `translate` builds the
-workflow document with `program`, `resources`, `file_transfer` and `other_commands`; `wrapper_check` checks the user's
-script.
+Start with `convert.load_submit_file`. The package `syntax` parses the language. `job_table` has what differs from job
+to job, and `commands` lists what happens to each command. `translate` builds the workflow document with `program`,
+`resources`, `file_transfer` and `other_commands`; `wrapper_check` checks the user's script.
 """
 
 from packtrain.condor.submitfile.convert import ConvertedSubmitFile, is_submit_file, load_submit_file

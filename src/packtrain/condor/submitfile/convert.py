@@ -11,9 +11,9 @@ from typing import Any
 import yaml as pyyaml
 
 from packtrain.condor.submitfile import commands
-from packtrain.condor.submitfile.context import SubmitContext
-from packtrain.condor.submitfile.description import MAX_SUBMIT_FILE_BYTES, parse_submit_description
 from packtrain.condor.submitfile.parsed_submit import ParsedSubmit
+from packtrain.condor.submitfile.syntax.context import SubmitContext
+from packtrain.condor.submitfile.syntax.submit_reader import MAX_SUBMIT_FILE_BYTES, parse_submit_description
 from packtrain.condor.submitfile.translate import translate
 from packtrain.spec import yaml_loader
 from packtrain.spec.diagnostics import ERROR, Diagnostic

@@ -10,10 +10,10 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from packtrain.condor.submitfile import macros
-from packtrain.condor.submitfile.description import SubmitDescription
-from packtrain.condor.submitfile.macros import PLACEHOLDER, PerJobValueError, placeholder
-from packtrain.condor.submitfile.queue_statement import QueueStatement
+from packtrain.condor.submitfile.syntax import macros
+from packtrain.condor.submitfile.syntax.macros import PLACEHOLDER, PerJobValueError, placeholder
+from packtrain.condor.submitfile.syntax.queue_statement import QueueStatement
+from packtrain.condor.submitfile.syntax.submit_reader import SubmitDescription
 from packtrain.spec.placeholders import BUILTIN_PLACEHOLDERS
 
 _RESERVED_NAMES = (*BUILTIN_PLACEHOLDERS, "include", "exclude")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from packtrain.condor.submitfile import commands, macros
-from packtrain.condor.submitfile.description import SubmitCommand
+from packtrain.condor.submitfile import commands
 from packtrain.condor.submitfile.parsed_submit import ParsedSubmit, WorkflowDraft
+from packtrain.condor.submitfile.syntax import macros
+from packtrain.condor.submitfile.syntax.submit_reader import SubmitCommand
 from packtrain.spec.diagnostics import did_you_mean
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from packtrain.condor.submitfile import commands
-from packtrain.condor.submitfile.context import SubmitContext
-from packtrain.condor.submitfile.description import SubmitCommand, SubmitDescription
 from packtrain.condor.submitfile.job_table import JobTable
-from packtrain.condor.submitfile.macros import MacroError
+from packtrain.condor.submitfile.syntax.context import SubmitContext
+from packtrain.condor.submitfile.syntax.macros import MacroError
+from packtrain.condor.submitfile.syntax.submit_reader import SubmitCommand, SubmitDescription
 from packtrain.spec.diagnostics import ERROR, WARNING, DiagnosticReport, KeyPath, Position, SourceMap
 
 _TRUE, _FALSE = ("true", "yes", "t", "1"), ("false", "no", "f", "0", "")

@@ -6,7 +6,7 @@ import math
 import re
 
 from packtrain.condor.submitfile.parsed_submit import ParsedSubmit, WorkflowDraft
-from packtrain.condor.submitfile.quoting import unquote_classad
+from packtrain.condor.submitfile.syntax.quoting import unquote_classad
 
 _DEFAULT_MEMORY_MB = 1024
 _QUANTITY = re.compile(r"(\d{1,12}(?:\.\d{1,6})?)\s*([KMGTP]?)(?:i?B)?", re.IGNORECASE)

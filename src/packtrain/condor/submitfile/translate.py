@@ -6,11 +6,11 @@ import re
 from pathlib import Path
 
 from packtrain.condor.submitfile.file_transfer import add_inputs, add_outputs
-from packtrain.condor.submitfile.macros import MacroError
 from packtrain.condor.submitfile.other_commands import add_other_commands
 from packtrain.condor.submitfile.parsed_submit import ParsedSubmit, WorkflowDraft
 from packtrain.condor.submitfile.program import add_program
 from packtrain.condor.submitfile.resources import add_container, add_resources
+from packtrain.condor.submitfile.syntax.macros import MacroError
 from packtrain.condor.submitfile.wrapper_check import check_wrapper
 from packtrain.spec.diagnostics import Position
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from packtrain.transfer.buffer_pool import allocate_page_aligned
 from packtrain.transfer.cancellation import CancelCheck
-from packtrain.transfer.digests import Digests
+from packtrain.transfer.integrity.digests import Digests
 
 _READ_BYTES = 1 << 20
 _MAX_CACHED_BLOCKS = 8

@@ -14,7 +14,7 @@ from packtrain.transfer.engine.source_stats import SourceStats
 from packtrain.transfer.progress import ProgressCallback, SnapshotCallback
 
 if TYPE_CHECKING:
-    from packtrain.transfer.block_checksums import BlockChecksums
+    from packtrain.transfer.integrity.block_checksums import BlockChecksums
 
 
 @dataclass(frozen=True)

@@ -7,11 +7,11 @@ from collections.abc import Collection
 
 from packtrain.plan import Digest
 from packtrain.transfer.buffer_pool import BufferPool
-from packtrain.transfer.digests import Digests, check_digest_affordable
 from packtrain.transfer.engine.background_digest import BackgroundDigest
 from packtrain.transfer.engine.fetch_request import FetchRequest
 from packtrain.transfer.engine.part_file import PartFile
 from packtrain.transfer.engine.resume_log import ObjectIdentity
+from packtrain.transfer.integrity.digests import Digests, check_digest_affordable
 
 _MAX_ALWAYS_HASHED_BYTES = 64 << 20  # files up to this size always get a sha256, at no noticeable cost
 

@@ -29,7 +29,7 @@ from packtrain.transfer.engine.resume_log import (
 )
 
 if TYPE_CHECKING:
-    from packtrain.transfer.block_checksums import BlockChecksums
+    from packtrain.transfer.integrity.block_checksums import BlockChecksums
 
 # For larger writes the kernel uses larger pages. In a virtual machine those may have been returned to the host, and
 # obtaining them again costs several times as much as the write.

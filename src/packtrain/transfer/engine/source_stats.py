@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from packtrain.errors import TransferError
 from packtrain.transfer.api import Replica
-from packtrain.transfer.authorized_hosts import AUTHORIZED_HOSTS, has_credentials
+from packtrain.transfer.credentials import AUTHORIZED_HOSTS, has_credentials
 from packtrain.transfer.retry import PERMANENT_KINDS
 
 MAX_CONNECTIONS_PER_SOURCE = 64

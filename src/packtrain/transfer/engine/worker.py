@@ -8,11 +8,11 @@ from packtrain.errors import FailedError, TransferError
 from packtrain.transfer.api import FULL_RANGE, ByteRange, ObjectInfo, ObjectStream, Replica
 from packtrain.transfer.buffer_pool import allocate_page_aligned
 from packtrain.transfer.cancellation import cancellation_scope
-from packtrain.transfer.content_checks import SNIFF_BYTES, detect_error_page, detect_wrong_format
 from packtrain.transfer.engine.coordinator import DirectWriter, FetchCoordinator
 from packtrain.transfer.engine.fetch_request import RangeRequest
 from packtrain.transfer.engine.resume_log import HIGH_LATENCY_BLOCK_BYTES
 from packtrain.transfer.engine.scheduler import BlockSpan
+from packtrain.transfer.integrity.content_checks import SNIFF_BYTES, detect_error_page, detect_wrong_format
 from packtrain.transfer.urls import redact_url
 
 _INITIAL_REQUEST_BYTES = 4 << 20  # first request while the size of the object is unknown

@@ -8,8 +8,8 @@ import re
 from collections.abc import Iterator
 
 from packtrain.plan import Digest
-from packtrain.transfer.digests import is_digest_affordable
 from packtrain.transfer.http.headers import Headers
+from packtrain.transfer.integrity.digests import is_digest_affordable
 
 DIGEST_BYTES = {"sha256": 32, "md5": 16, "crc32c": 4, "crc32": 4, "adler32": 4}  # the strongest first
 # Names in Digest (RFC 3230), Repr-Digest (RFC 9530) and x-goog-hash. crc32 is omitted, because XRootD's differs.

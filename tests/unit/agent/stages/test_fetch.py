@@ -25,8 +25,8 @@ from packtrain.errors import FailedError
 from packtrain.events import Journal, JournalReader, Redactor
 from packtrain.plan import AttemptFolder, Digest, Input, Job, Limits, Location, RemoteFile, Resources
 from packtrain.transfer.archive.detection import can_unpack_while_downloading, has_archive_magic
-from packtrain.transfer.block_checksums import format_checksums, make_checksums
 from packtrain.transfer.cache import DownloadCache
+from packtrain.transfer.integrity.block_checksums import format_checksums, make_checksums
 from testbed.http_server import HttpServer, ResponseFault
 
 DATA = os.urandom(300_000)

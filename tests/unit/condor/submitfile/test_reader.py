@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from packtrain.condor.submitfile.commands import KNOWN_COMMANDS
-from packtrain.condor.submitfile.context import SubmitContext
-from packtrain.condor.submitfile.description import parse_submit_description
 from packtrain.condor.submitfile.job_table import JobTable
+from packtrain.condor.submitfile.syntax.context import SubmitContext
+from packtrain.condor.submitfile.syntax.submit_reader import parse_submit_description
 
 
 @pytest.fixture

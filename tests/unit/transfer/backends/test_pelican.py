@@ -15,7 +15,7 @@ from packtrain.plan import Location
 from packtrain.transfer.api import FULL_RANGE, ByteRange
 from packtrain.transfer.backends.pelican import director
 from packtrain.transfer.backends.pelican.server import PelicanServerBackend, clamp_to_size
-from packtrain.transfer.bearer_tokens import explain_withheld_token, find_token
+from packtrain.transfer.credentials import explain_withheld_token, find_token
 from packtrain.transfer.http import webdav
 
 LINK = (

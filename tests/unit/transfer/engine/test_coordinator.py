@@ -16,13 +16,13 @@ import pytest
 
 from packtrain.plan import Digest, Location, RemoteFile
 from packtrain.transfer.api import Replica, Source
-from packtrain.transfer.block_checksums import BlockChecksums
 from packtrain.transfer.engine.coordinator import BlockSink, FetchCoordinator
 from packtrain.transfer.engine.fetch_request import FetchRequest, RangeRequest, TransferStats
 from packtrain.transfer.engine.resume_log import ObjectIdentity
 from packtrain.transfer.engine.source_selector import SourceSelector
 from packtrain.transfer.engine.source_stats import SourceStats
 from packtrain.transfer.fetch import FetchResult, fetch
+from packtrain.transfer.integrity.block_checksums import BlockChecksums
 from testbed.http_server import HttpServer, ResponseFault
 
 pytestmark = pytest.mark.slow

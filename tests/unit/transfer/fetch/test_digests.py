@@ -8,7 +8,7 @@ import os
 import pytest
 
 from packtrain.plan import Digest
-from packtrain.transfer import crc32c
+from packtrain.transfer.integrity import crc32c
 from testbed.http_server import HttpServer, ResponseFault
 from tests.support.fetches import (
     CRC32C,

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from packtrain.plan import Digest
-from packtrain.transfer.block_checksums import make_checksums
 from packtrain.transfer.engine.resume_log import DEFAULT_BLOCK_BYTES, HIGH_LATENCY_BLOCK_BYTES
 from packtrain.transfer.fetch import fetch
 from packtrain.transfer.http.connection import Http11Connection
+from packtrain.transfer.integrity.block_checksums import make_checksums
 from testbed.http_server import HttpServer, ResponseFault
 from tests.support.fetches import FILENAME, fetch_error, fetch_file, make_remote_file, requested_ranges
 

@@ -9,8 +9,8 @@ import pytest
 
 from packtrain.errors import FailedError
 from packtrain.plan import Location, RemoteFile
-from packtrain.transfer.block_checksums import BlockChecksums, make_checksums
 from packtrain.transfer.fetch import FetchResult, fetch
+from packtrain.transfer.integrity.block_checksums import BlockChecksums, make_checksums
 from packtrain.transfer.ordered_download import OrderedDownload
 from testbed.http_server import HttpServer, ResponseFault
 from tests.support.fetches import DATA, FILENAME, make_remote_file

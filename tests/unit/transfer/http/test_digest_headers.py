@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from packtrain.plan import Digest
-from packtrain.transfer import crc32c
 from packtrain.transfer.http.digest_headers import digest_from_headers, parse_digest
 from packtrain.transfer.http.headers import Headers
+from packtrain.transfer.integrity import crc32c
 
 MD5, MD5_BASE64 = "25f9e794323b453885f5181f1b624d0b", "JfnnlDI7RTiF9RgfG2JNCw=="
 CRC32C = Digest("crc32c", "e3069283")

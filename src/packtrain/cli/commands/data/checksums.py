@@ -17,7 +17,7 @@ from packtrain.cli.ui.output import json_option, pluralize, print_result
 from packtrain.cli.ui.transfer_progress import TransferProgress, cancel_on_signal
 from packtrain.errors import NotFoundError, UsageError
 from packtrain.events import FAILURE_KINDS
-from packtrain.transfer.block_checksums import (
+from packtrain.transfer.integrity.block_checksums import (
     CHECKSUMS_SUFFIX,
     BlockChecksums,
     choose_block_bytes,

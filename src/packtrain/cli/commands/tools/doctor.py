@@ -22,7 +22,7 @@ from packtrain.cli.ui.output import json_option, print_next_commands, print_resu
 from packtrain.errors import PacktrainError
 from packtrain.store import store_path
 from packtrain.store.location import file_system_type, is_network_file_system
-from packtrain.transfer.bearer_tokens import read_token, token_expires_at
+from packtrain.transfer.credentials import read_token, token_expires_at
 
 OK, WARNING, ERROR = "ok", "warning", "error"
 _STATUS_MARKS = {OK: "[green]✓[/]", WARNING: "[yellow]![/]", ERROR: "[red]✗[/]"}

@@ -2,7 +2,7 @@
 
 A director names the servers of an object; they are accessed over HTTP. Tokens are sent to the director and to these
 servers over https only: a configured token always, a token found on the machine only if it is required and names the
-federation (see `bearer_tokens`). Objects are immutable: a `put` to an existing name succeeds only if the content is
+federation (see `credentials`). Objects are immutable: a `put` to an existing name succeeds only if the content is
 identical.
 """
 
@@ -30,8 +30,8 @@ from packtrain.transfer.backends.http import split_secret_headers
 from packtrain.transfer.backends.pelican import director
 from packtrain.transfer.backends.pelican.director import DirectorResponse
 from packtrain.transfer.backends.pelican.server import PelicanServerBackend
-from packtrain.transfer.bearer_tokens import OSDF_FEDERATION, explain_withheld_token, find_token
-from packtrain.transfer.digests import WEAK_ALGORITHMS, hash_file
+from packtrain.transfer.credentials import OSDF_FEDERATION, explain_withheld_token, find_token
+from packtrain.transfer.integrity.digests import WEAK_ALGORITHMS, hash_file
 from packtrain.transfer.progress import OnBytesSent, ignore_bytes_sent
 from packtrain.transfer.retry import combine_errors
 from packtrain.transfer.urls import join_url, redact_url, url_scheme

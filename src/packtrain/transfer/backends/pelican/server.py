@@ -14,7 +14,7 @@ from packtrain.errors import TransferError
 from packtrain.plan import Digest, Location
 from packtrain.transfer.api import FULL_RANGE, ByteRange, ObjectInfo, ObjectStream, SecretResolver
 from packtrain.transfer.backends.http import HttpBackend, range_header, stream_from_response
-from packtrain.transfer.bearer_tokens import find_token
+from packtrain.transfer.credentials import find_token
 from packtrain.transfer.http.client import Request, Response, send_request
 from packtrain.transfer.http.response import parse_object_info
 from packtrain.transfer.http.webdav import WebDavEntry, list_folder

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING
 from packtrain.errors import TransferError
 from packtrain.plan import Digest, Location
 from packtrain.transfer.backends.s3.client import S3Client, bucket_url, object_url, parse_bucket_and_key, parse_xml
-from packtrain.transfer.digests import Digests
 from packtrain.transfer.http.client import Response
 from packtrain.transfer.http.request_body import FileSlice, RequestBodyReader, open_body
+from packtrain.transfer.integrity.digests import Digests
 from packtrain.transfer.progress import OnBytesSent
 from packtrain.transfer.retry import PERMANENT_KINDS
 

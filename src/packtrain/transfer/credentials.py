@@ -1,9 +1,12 @@
-"""Find the user's bearer token where Pelican's own client looks, in the same order.
+"""Find the user's bearer token where Pelican's own client looks, and remember which hosts accepted credentials.
 
 Tokens are read for each use, because HTCondor and others renew these files while a job runs.
 
 Anyone can run a federation and choose the issuers that it trusts. A token that was found, not configured, is therefore
 sent to the OSDF, and to other federations only if the token itself names them.
+
+A host that accepted our credentials before and now answers 401 or 403 has most likely seen an expired token. Such a
+refusal is retried, because the token may be renewed; a refusal by any other host is final.
 """
 
 from __future__ import annotations
@@ -16,10 +19,18 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from packtrain.errors import FailedError
+from packtrain.plan import Location
 
 OSDF_FEDERATION = "osg-htc.org"
 _DEFAULT_CREDENTIALS_DIR = ".condor_creds"  # in the job's folder, unless _CONDOR_CREDS names another one
 _PREFERRED_CREDENTIAL = "scitokens.use"
+AUTHORIZED_HOSTS: set[str] = set()  # hosts that accepted credentials of this process; labels of `urls.host_label`
+
+
+def has_credentials(location: Location) -> bool:
+    """Return whether requests to the location carry a token, a signature or headers of the user."""
+    signed = location.s3 is not None and location.s3.access_key is not None
+    return signed or location.token is not None or bool(location.headers)
 
 
 def find_token(federation: str, environ: Mapping[str, str] = os.environ) -> str | None:

@@ -6,7 +6,7 @@ import re
 import shlex
 from collections.abc import Callable, Iterable
 
-from packtrain.condor.submitfile.macros import PLACEHOLDER
+from packtrain.condor.submitfile.syntax.macros import PLACEHOLDER
 
 _WHITESPACE = " \t\r\n"
 

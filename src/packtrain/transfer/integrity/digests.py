@@ -7,7 +7,7 @@ from typing import Any
 
 from packtrain.errors import FailedError
 from packtrain.plan import Digest
-from packtrain.transfer import crc32c
+from packtrain.transfer.integrity import crc32c
 
 # They detect accidental damage, but are too short to identify an object.
 WEAK_ALGORITHMS = frozenset({"crc32c", "crc32", "adler32"})

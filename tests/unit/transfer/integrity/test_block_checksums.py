@@ -11,7 +11,7 @@ import pytest
 
 from packtrain.errors import FormatError
 from packtrain.transfer.api import ByteRange
-from packtrain.transfer.block_checksums import (
+from packtrain.transfer.integrity.block_checksums import (
     BlockChecksums,
     HexDigests,
     choose_block_bytes,

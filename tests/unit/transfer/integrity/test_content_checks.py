@@ -14,8 +14,8 @@ import pytest
 
 from packtrain.errors import FailedError, TransferError
 from packtrain.plan import Digest
-from packtrain.transfer.content_checks import detect_error_page, detect_wrong_format
-from packtrain.transfer.digests import Digests, sha256_file
+from packtrain.transfer.integrity.content_checks import detect_error_page, detect_wrong_format
+from packtrain.transfer.integrity.digests import Digests, sha256_file
 from packtrain.transfer.retry import RetryTracker
 
 HTML = b"<!doctype html><html><head><title>Sign in</title></head>"

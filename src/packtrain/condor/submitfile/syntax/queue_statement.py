@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from packtrain.condor.submitfile.context import SubmitContext
+from packtrain.condor.submitfile.syntax.context import SubmitContext
 
 DEFAULT_VARIABLE = "Item"
 

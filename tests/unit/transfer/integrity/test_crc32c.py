@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from packtrain.transfer.crc32c import PureCrc32c
+from packtrain.transfer.integrity.crc32c import PureCrc32c
 
 
 @pytest.mark.parametrize(

@@ -6,12 +6,12 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from packtrain.condor.submitfile import macros
-from packtrain.condor.submitfile import queue_statement as queue
-from packtrain.condor.submitfile.conditionals import IfStack, evaluate_condition
-from packtrain.condor.submitfile.context import SubmitContext
-from packtrain.condor.submitfile.logical_lines import LogicalLine, LogicalLines
-from packtrain.condor.submitfile.macros import MacroError
+from packtrain.condor.submitfile.syntax import macros
+from packtrain.condor.submitfile.syntax import queue_statement as queue
+from packtrain.condor.submitfile.syntax.conditionals import IfStack, evaluate_condition
+from packtrain.condor.submitfile.syntax.context import SubmitContext
+from packtrain.condor.submitfile.syntax.logical_lines import LogicalLine, LogicalLines
+from packtrain.condor.submitfile.syntax.macros import MacroError
 from packtrain.spec.diagnostics import ERROR, WARNING, Diagnostic, did_you_mean
 
 MAX_SUBMIT_FILE_BYTES = 1_000_000
