@@ -13,8 +13,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from packtrain.events import Event, kinds
+from packtrain.formatting import replace_control_chars
 from packtrain.report.history import ExecutionRecord, InputTransfer, Outcome, Phase, PhaseSpan, merge_spans
-from packtrain.report.number_format import replace_control_chars
 from packtrain.report.readers.values import parse_amount, parse_count
 
 # The stage `check` counts as setup: it is neither compute nor transfer, and too short for a phase of its own.
