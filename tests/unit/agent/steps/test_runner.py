@@ -82,11 +82,11 @@ def test_other_shell_and_folder(harness):
 
 
 def test_step_events(harness):
-    harness.run(make_step("exit 0", name="train"))
-    assert harness.events("step.started") == [{"step": "train", "command": "exit 0"}]
+    harness.run(make_step("sleep 0.05", name="train"))
+    assert harness.events("step.started") == [{"step": "train", "command": "sleep 0.05"}]
     (ended,) = harness.events("step.ended")
     assert (ended["step"], ended["exit_code"]) == ("train", 0)
-    assert ended["seconds"] >= 0
+    assert ended["seconds"] >= 0.05
 
 
 def test_stdin_is_empty(harness):
