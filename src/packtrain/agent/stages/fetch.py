@@ -17,7 +17,7 @@ from packtrain.agent.stages.unpack import max_unpacked_bytes
 from packtrain.errors import FailedError, FormatError, TransferError
 from packtrain.plan import Input, Location, RemoteFile
 from packtrain.transfer.api import ListedObject
-from packtrain.transfer.archive.detection import can_unpack_while_downloading
+from packtrain.transfer.archive.formats import can_unpack_while_downloading
 from packtrain.transfer.fetch import fetch
 from packtrain.transfer.registry import get_source
 from packtrain.transfer.retry import RetryTracker
