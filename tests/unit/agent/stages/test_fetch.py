@@ -18,7 +18,6 @@ from packtrain.agent.processes.process_table import ProcessTable
 from packtrain.agent.sandbox import Sandbox
 from packtrain.agent.secrets import Secrets
 from packtrain.agent.stages.fetch import fetch_inputs
-from packtrain.agent.stages.streaming_unpack import merge_folder
 from packtrain.agent.stages.unpack import unpack_inputs
 from packtrain.agent.stop_request import StopRequest
 from packtrain.errors import FailedError
@@ -27,6 +26,7 @@ from packtrain.plan import AttemptFolder, Digest, Input, Job, Limits, Location, 
 from packtrain.transfer.archive.formats import can_unpack_while_downloading, may_be_archive
 from packtrain.transfer.cache import DownloadCache
 from packtrain.transfer.integrity.block_checksums import format_checksums, make_checksums
+from packtrain.transfer.streamed_unpack import merge_folder
 from testbed.http_server import HttpServer, ResponseFault
 
 DATA = os.urandom(300_000)
