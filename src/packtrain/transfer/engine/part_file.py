@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 
 from packtrain.errors import FailedError
 from packtrain.fileutil import DISK_FULL_ERRNOS, free_bytes, is_same_file, open_locked, unlock_and_close
-from packtrain.transfer.buffer_pool import allocate_page_aligned
 from packtrain.transfer.engine.preallocate import preallocate
 from packtrain.transfer.engine.resume_log import (
     HIGH_LATENCY_BLOCK_BYTES,
@@ -230,7 +229,7 @@ def _find_valid_blocks(
     fd: int, identity: ObjectIdentity, recorded: dict[int, int], checksums: BlockChecksums | None
 ) -> set[int]:
     """Return the recorded blocks that match their checksum and sha256, as far as those are known."""
-    buffer = allocate_page_aligned(identity.block_bytes)
+    buffer = memoryview(bytearray(identity.block_bytes))
     return {
         index
         for index, checksum in recorded.items()

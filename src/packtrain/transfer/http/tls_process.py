@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from packtrain.errors import TransferError
-from packtrain.transfer.buffer_pool import allocate_page_aligned
 from packtrain.transfer.cancellation import CancelCheck
 from packtrain.transfer.urls import redact_url
 
@@ -176,7 +175,7 @@ def _serve(outside: socket.socket, inside: socket.socket, host: str, url: str) -
 
 
 def _forward(tls: ssl.SSLSocket, inside: socket.socket) -> None:
-    buffer, poller = allocate_page_aligned(_BUFFER_BYTES), select.poll()
+    buffer, poller = memoryview(bytearray(_BUFFER_BYTES)), select.poll()
     for end in (tls, inside):
         poller.register(end, select.POLLIN)
     while True:
