@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 
 from packtrain.errors import FailedError
 from packtrain.fileutil import DISK_FULL_ERRNOS, free_bytes, is_same_file, open_locked, unlock_and_close
-from packtrain.transfer.engine.preallocate import preallocate
 from packtrain.transfer.engine.resume_log import (
     HIGH_LATENCY_BLOCK_BYTES,
     NO_CHECKSUM,
@@ -30,6 +29,7 @@ from packtrain.transfer.engine.resume_log import (
 if TYPE_CHECKING:
     from packtrain.transfer.integrity.block_checksums import BlockChecksums
 
+_MIN_PREALLOCATED_BYTES = 64 << 20
 # For larger writes the kernel uses larger pages. In a virtual machine those may have been returned to the host, and
 # obtaining them again costs several times as much as the write.
 _MAX_WRITE_BYTES = 1 << 17
@@ -100,7 +100,7 @@ class PartFile:
 
     def _preallocate(self, size: int) -> None:
         try:
-            preallocate(self._fd, size)
+            _preallocate(self._fd, size)
         except OSError:
             self.discard()  # release the space that was allocated
             raise
@@ -223,6 +223,21 @@ class PartFile:
             "disk_full",
             f"{self.target.name} needs {needed_bytes} more bytes in {folder}, where {free_bytes(folder)} are free",
         )
+
+
+def _preallocate(fd: int, size: int) -> None:
+    """Allocate the space of a large file on a local disk, which makes its writes faster. Raises OSError if it is full.
+
+    Not on tmpfs, which would fill memory with zeros, nor on network file systems, where the C library writes to every
+    block instead: their devices have no major number.
+    """
+    if size < _MIN_PREALLOCATED_BYTES or os.major(os.fstat(fd).st_dev) == 0:
+        return
+    try:
+        os.posix_fallocate(fd, 0, size)
+    except OSError as error:
+        if error.errno in DISK_FULL_ERRNOS:
+            raise
 
 
 def _find_valid_blocks(
