@@ -30,9 +30,6 @@ if TYPE_CHECKING:
     from packtrain.transfer.integrity.block_checksums import BlockChecksums
 
 _MIN_PREALLOCATED_BYTES = 64 << 20
-# For larger writes the kernel uses larger pages. In a virtual machine those may have been returned to the host, and
-# obtaining them again costs several times as much as the write.
-_MAX_WRITE_BYTES = 1 << 17
 _O_NOATIME = getattr(os, "O_NOATIME", 0)
 
 
@@ -159,7 +156,7 @@ class PartFile:
 
     def _write_all(self, position: int, data: memoryview) -> None:
         while data:
-            count = os.pwrite(self._fd, data[:_MAX_WRITE_BYTES], position)
+            count = os.pwrite(self._fd, data, position)
             position, data = position + count, data[count:]
 
     def record_block(self, index: int) -> None:
