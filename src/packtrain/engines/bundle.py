@@ -2,7 +2,7 @@
 
 The agent is one zip of the packages that it needs; the plugin is an executable zip. The same sources always give the
 same bytes, so that the caches of a pool can store them. The sources of the installed packtrain are read as files, never
-imported, and comments and docstrings are removed (`strip_source`).
+imported.
 """
 
 from __future__ import annotations
@@ -14,10 +14,9 @@ from io import BytesIO
 from pathlib import Path
 
 import packtrain
-from packtrain.engines.strip_source import strip_source
 from packtrain.errors import PacktrainError
 
-MAX_AGENT_BYTES = 300_000
+MAX_AGENT_BYTES = 450_000
 WORKER_MODULES = ("__init__.py", "errors.py", "backoff.py", "fileutil.py", "condor/__init__.py", "condor/classads.py")
 WORKER_PACKAGES = ("plan", "events", "transfer", "agent", "torch", "stream")
 PLUGIN_PACKAGES = ("plan", "events", "transfer", "plugin")
@@ -97,10 +96,7 @@ def build_plugin(target: Path) -> None:
 
 
 def _zip_members(main: str, files: Iterable[Path]) -> dict[str, bytes]:
-    texts = {
-        f"packtrain/{path.relative_to(_SOURCE_ROOT).as_posix()}": path.read_text(encoding="utf-8") for path in files
-    }
-    sources = {name: strip_source(text).encode() for name, text in texts.items()}
+    sources = {f"packtrain/{path.relative_to(_SOURCE_ROOT).as_posix()}": path.read_bytes() for path in files}
     return {"__main__.py": main.replace("{zip_importer}", _ZIP_IMPORTER).encode(), **sources}
 
 

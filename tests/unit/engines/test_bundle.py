@@ -32,7 +32,7 @@ def test_agent_packages(agent):
     names = zipfile.ZipFile(agent).namelist()
     top_names = {name.split("/")[1] for name in names if "/" in name}
     packages = {"plan", "events", "transfer", "agent", "torch", "stream"}
-    assert top_names == {"__init__.py", "errors.py", "fileutil.py", "condor", *packages}
+    assert top_names == {"__init__.py", "errors.py", "backoff.py", "fileutil.py", "condor", *packages}
     condor = {name for name in names if name.startswith("packtrain/condor/")}
     assert condor == {"packtrain/condor/__init__.py", "packtrain/condor/classads.py"}
     assert names[0] == "__main__.py"
@@ -44,7 +44,8 @@ def test_plugin_is_executable(tmp_path):
     assert (tmp_path / "plugin.pyz").read_bytes().startswith(b"#!/usr/bin/env python3\n")
     names = zipfile.ZipFile(tmp_path / "plugin.pyz").namelist()
     top_names = {name.split("/")[1] for name in names if "/" in name}
-    assert top_names == {"__init__.py", "errors.py", "fileutil.py", "condor", "plan", "events", "transfer", "plugin"}
+    packages = {"plan", "events", "transfer", "plugin"}
+    assert top_names == {"__init__.py", "errors.py", "backoff.py", "fileutil.py", "condor", *packages}
     process = subprocess.run([str(tmp_path / "plugin.pyz"), "-classad"], capture_output=True, text=True, cwd="/")
     assert 'PluginType = "FileTransfer"' in process.stdout and process.returncode == 0
 
