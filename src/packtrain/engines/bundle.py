@@ -24,26 +24,6 @@ PLUGIN_PACKAGES = ("plan", "events", "transfer", "plugin")
 _SOURCE_ROOT = Path(packtrain.__file__).parent
 _LAUNCHER_PATH = _SOURCE_ROOT / "agent" / "launch.sh"
 _ZIP_EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest time that a zip can store
-# The standard importer compiles each module twice, because it also does so to find the file name.
-_ZIP_IMPORTER = """import zipimport
-
-
-class SingleCompileImporter(zipimport.zipimporter):
-    def get_filename(self, fullname):
-        path = "/".join((self.archive, self.prefix + fullname.rpartition(".")[2]))
-        return path + ("/__init__.py" if self.is_package(fullname) else ".py")
-
-
-def path_hook(path):
-    if not path.startswith(archive):
-        raise ImportError(path)
-    return SingleCompileImporter(path)
-
-
-archive = sys.path[0]
-sys.path_hooks.insert(0, path_hook)
-sys.path_importer_cache.pop(archive, None)
-"""
 # Loaded modules are never garbage: without the collector, the agent starts 5% faster.
 # os._exit ends the process even if a thread still waits for a dead connection.
 _AGENT_MAIN = """import gc
@@ -51,7 +31,7 @@ import os
 import sys
 
 gc.disable()
-{zip_importer}
+
 from packtrain.agent.main import main
 
 code = main(sys.argv[1:])
@@ -71,7 +51,6 @@ if sys.version_info < (3, 9):
                 os.execv(path, [path] + sys.argv)
     sys.exit("packtrain: the transfer plugin needs Python 3.9 or newer, but this machine has none")
 
-{zip_importer}
 from packtrain.plugin.main import main
 
 code = main(sys.argv[1:])
@@ -97,7 +76,7 @@ def build_plugin(target: Path) -> None:
 
 def _zip_members(main: str, files: Iterable[Path]) -> dict[str, bytes]:
     sources = {f"packtrain/{path.relative_to(_SOURCE_ROOT).as_posix()}": path.read_bytes() for path in files}
-    return {"__main__.py": main.replace("{zip_importer}", _ZIP_IMPORTER).encode(), **sources}
+    return {"__main__.py": main.encode(), **sources}
 
 
 def write_launcher(target: Path) -> None:

@@ -68,21 +68,6 @@ def test_agent_runs_isolated(agent):
     assert (process.stdout.strip(), process.returncode) == (__version__, 0)
 
 
-def test_modules_are_compiled_once(agent):
-    program = (
-        "import collections, runpy, sys\n"
-        "seen = collections.Counter()\n"
-        "sys.addaudithook(lambda e, a: seen.update([str(a[1])]) if e == 'compile' else None)\n"
-        f"sys.argv = [{str(agent)!r}, '--help']\n"
-        "try:\n    runpy.run_path(sys.argv[0], run_name='__main__')\n"
-        "except SystemExit:\n    pass\n"
-        f"ours = {{n: c for n, c in seen.items() if n.startswith({str(agent)!r}) and not n.endswith('__main__.py')}}\n"
-        "print(len(ours) > 10, set(ours.values()))\n"
-    )
-    process = subprocess.run([sys.executable, "-I", "-S", "-c", program], capture_output=True, text=True, check=True)
-    assert process.stdout.splitlines()[-1] == "True {1}", process.stdout
-
-
 def test_build_does_not_import_the_agent():
     program = "import sys, packtrain.engines.bundle; print('packtrain.agent' in sys.modules)"
     process = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
