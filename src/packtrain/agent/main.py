@@ -9,7 +9,6 @@ python3 -I -S agent.pyz PLAN.json [--job ID] [--attempt-id ID] [--attempt-folder
 from __future__ import annotations
 
 import argparse
-import gc
 import os
 import sys
 import time
@@ -60,8 +59,6 @@ def main(argv: list[str]) -> int:
     # Importing the other modules takes longer than everything above, so the first event does not wait for it.
     from packtrain.agent.attempt import run_attempt
 
-    gc.freeze()
-    gc.enable()
     sandbox = Sandbox(_sandbox_root(options, attempt_folder, journal.emitter), attempt_folder)
     job = job if slot is None else _limit_grace(job, slot)
     engine_options = _engine_options(options, slot, _host_speeds(plan, str(start_event.data["site"])))
