@@ -15,6 +15,11 @@ def url_scheme(url: str) -> str:
     return url.partition(":")[0].lower()
 
 
+def is_http(url: str) -> bool:
+    """Return whether the scheme is http or https: such a URL names one object, and nothing can be listed below it."""
+    return url_scheme(url) in _DEFAULT_PORTS
+
+
 def redact_url(url: str) -> str:
     """Return the URL without user, password, query (which may hold signatures) and fragment, for messages."""
     if url_scheme(url) in _UNENCODED_SCHEMES:
