@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from packtrain.report.history import ExecutionRecord, InputTransfer, Outcome, Phase, PhaseSpan, merge_spans
+from packtrain.report.history import ExecutionRecord, InputTransfer, Outcome, Phase, PhaseSpan
 from packtrain.simulate.job_behaviour import SessionEnd, SessionTimeline, checkpointed_s
 from packtrain.simulate.pool_model import SiteModel
+from packtrain.state.slot_time import merge_spans
 
 
 @dataclass(slots=True, eq=False)
