@@ -76,9 +76,7 @@ class _TimeTotals:
         if timeline is not None:
             self._seconds_by_stage["queue"] += timeline.wait_s(Phase.QUEUED)
             self._seconds_by_stage["held"] += timeline.wait_s(Phase.HELD)
-            unused = (
-                session for session in timeline.sessions if session.ended_at is not None and not session.has_executed
-            )
+            unused = [s for s in timeline.sessions if s.ended_at is not None and not s.has_executed]
             self._wasted_s += sum(session.duration_s(timeline.last_event_at) for session in unused)
         for number, agents in groupby(executions, key=lambda execution: execution.execution_number):
             self._add_execution(list(agents), _SlotSeconds.of(timeline, number))
