@@ -7,7 +7,7 @@ TESTS ?= tests
 # Otherwise every program that a test starts would be compiled again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help install demo pool test unit worker39 check bench docs wheel clean
+.PHONY: help install demo pool cluster test unit worker39 check bench docs wheel clean
 
 help: ## show this list
 	@grep -hE '^[a-z0-9]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -24,6 +24,9 @@ demo: install ## train on CIFAR-10 from a local server with a token, two short e
 
 pool: install ## run a real HTCondor pool of three sites until Ctrl-C
 	@$(BIN)/python -m testbed.condor_pool
+
+cluster: install ## run a real Slurm cluster of three nodes until Ctrl-C
+	@$(BIN)/python -m testbed.slurm
 
 test: check ## run everything that CI runs
 	$(BIN)/python -m testbed.components

@@ -15,7 +15,7 @@ from packtrain.planner.plan_summary import estimate_disk_bytes, summarize_plan
 from packtrain.planner.preflight import PreflightResult, add_sizes, check_input_access, run_preflight
 from packtrain.spec.diagnostics import SourceMap
 from packtrain.spec.load import load_workflow_text
-from packtrain.transfer.archive.detection import can_unpack_while_downloading
+from packtrain.transfer.archive.formats import can_unpack_while_downloading
 from tests.support.memory_object_store import MemoryBackend
 
 

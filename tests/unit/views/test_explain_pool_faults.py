@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from packtrain.engines.htcondor.job_tracker import JobTracker
-from packtrain.engines.htcondor.log_reader import EventLogReader
+from packtrain.engines.htcondor.tracking import JobTracker
+from packtrain.engines.htcondor.tracking.log_reader import EventLogReader
 from packtrain.events import kinds
 from packtrain.plan import Job, Limits, Resources, RunFolder
 from packtrain.state import RunState

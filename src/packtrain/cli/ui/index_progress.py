@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from packtrain.errors import FailedError, UsageError
 from packtrain.formatting import format_percent
 from packtrain.indexing import IndexRequest, IndexResult, get_or_build_index
 from packtrain.indexing.braces import expand_braces
+from packtrain.indexing.existing import index_cache_dir
 from packtrain.stream.index import INDEX_SUFFIX, Index
 from packtrain.transfer.urls import filename_from_url
 
@@ -79,12 +79,6 @@ def url_from_argument(argument: str) -> str:
     if "://" in argument or not path.exists():
         return argument
     return path.absolute().as_uri() + ("/" if path.is_dir() else "")
-
-
-def index_cache_dir() -> Path:
-    """Return the folder of indexes that were built without -o."""
-    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(cache) / "packtrain" / "indexes"
 
 
 class IndexProgressBar:
