@@ -1,7 +1,6 @@
 """Live updates: immediate and rate-limited ones, the log tail, and an unreliable proxy."""
 
 import json
-import time
 from urllib.parse import unquote
 
 import pytest
@@ -10,6 +9,7 @@ from packtrain.agent.live.reporter import LiveReporter, LogTail, StatusAccumulat
 from packtrain.condor.classads import parse_old_classad
 from packtrain.events import Event, Journal, Redactor, kinds
 from tests.support.chirp_proxy import ChirpProxy
+from tests.support.waiting import wait_until
 
 
 class EventFactory:
@@ -218,9 +218,8 @@ def test_silent_proxy_does_not_block(proxy, reporter, make_event):
     proxy.is_responding.clear()
     for number in range(1000):
         reporter.on_event(make_event(kinds.CHECKPOINT_SAVED, step=number))
-    started = time.monotonic()
-    reporter.stop(timeout_s=0.1)
-    assert time.monotonic() - started < 5
+    reporter.stop(timeout_s=0.1)  # must return, although the proxy never answers
+    assert not proxy.is_responding.is_set()
 
 
 def test_unreachable_proxy_is_logged_once_and_retried(tmp_path, proxy, make_event, monkeypatch):
@@ -231,8 +230,7 @@ def test_unreachable_proxy_is_logged_once_and_retried(tmp_path, proxy, make_even
     reporter = LiveReporter(chirp_connector(proxy.config_path), 0.01, tmp_path, messages.append).start()
     reporter.on_event(make_event(kinds.AGENT_STARTED, attempt="0-1"))
     reporter.on_event(make_event(kinds.STAGE_STARTED, stage="fetch"))
-    while not messages:
-        time.sleep(0.01)
+    wait_until(lambda: messages)
     proxy.config_path.write_text(address)
     reporter.on_event(make_event(kinds.CHECKPOINT_SAVED, step=1))
     proxy.wait_for(lambda p: len(p.log_lines) == 3 and "PacktrainStage" in p.attributes)
