@@ -174,7 +174,7 @@ def test_etag_entry_is_filled_by_its_source(cache, serve, served, tmp_path):
     (tmp_path / "mirror").mkdir()
     (tmp_path / "mirror" / "a").write_bytes(DATA[::-1])
     remote_file = serve("a", DATA)
-    faults = [None, *[ResponseFault(status=503)] * 4]  # the HEAD request succeeds
+    faults = [None, *[ResponseFault(status=503)] * 2]  # the HEAD request succeeds
     with HttpServer(served, faults=faults) as first, HttpServer(tmp_path / "mirror") as mirror:
         both = replace(remote_file, locations=(Location(f"{first.url}/a"), Location(f"{mirror.url}/a")))
         get(cache, both, tmp_path / "one", retry_timeout_s=TIMEOUT_S)
