@@ -15,7 +15,7 @@ from email import errors as email_errors
 from typing import TYPE_CHECKING, Any, cast
 
 from packtrain.transfer.http.headers import Headers
-from packtrain.transfer.http.socket_stream import RemoteProtocolError, ResponseReader, SocketStream
+from packtrain.transfer.http.socket_stream import HEAD_TIMEOUT_S, RemoteProtocolError, ResponseReader, SocketStream
 
 if TYPE_CHECKING:
     from packtrain.transfer.http.socket_stream import Socket
@@ -102,9 +102,9 @@ class Http11Connection(http.client.HTTPConnection):
     response_class = Http11Response
     auto_open = 0
 
-    def __init__(self, sock: Socket) -> None:
+    def __init__(self, sock: Socket, head_timeout_s: float = HEAD_TIMEOUT_S) -> None:
         super().__init__("", blocksize=_SEND_BLOCK_BYTES)
-        self._socket, self._stream = sock, SocketStream(sock)
+        self._socket, self._stream = sock, SocketStream(sock, head_timeout_s)
         self.sock = self._stream
 
     def getresponse(self) -> Http11Response:

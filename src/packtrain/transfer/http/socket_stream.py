@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     Socket = Union[socket.socket, ssl.SSLSocket]
 
 READ_TIMEOUT_S = 30.0
-HEAD_TIMEOUT_S = 60.0  # from the first byte of a head to its last
+HEAD_TIMEOUT_S = 60.0
 MAX_HEAD_BYTES = 1 << 16
 _POLL_INTERVAL_S = 0.25
 _BUFFER_BYTES = 1 << 14
@@ -36,9 +36,14 @@ class RemoteProtocolError(HTTPException):
 
 
 class SocketStream:
-    """A connected socket with timeouts and cancellation, in the form that http.client expects of a socket."""
+    """A connected socket with timeouts and cancellation, in the form that http.client expects of a socket.
 
-    def __init__(self, sock: Socket) -> None:
+    Args:
+        sock: The socket.
+        head_timeout_s: How long a head may take, from its first byte to its last.
+    """
+
+    def __init__(self, sock: Socket, head_timeout_s: float = HEAD_TIMEOUT_S) -> None:
         self._sock = sock
         interval_s = min(_POLL_INTERVAL_S, READ_TIMEOUT_S)
         if _uses_tls(sock):
@@ -48,7 +53,7 @@ class SocketStream:
             timeval = struct.pack("ll", int(interval_s), int(interval_s % 1 * 1e6))
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, timeval)
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, timeval)
-        self._reader = ResponseReader(_SocketReader(sock))
+        self._reader = ResponseReader(_SocketReader(sock, head_timeout_s))
 
     def sendall(self, data: bytes) -> None:
         """Send all bytes."""
@@ -73,8 +78,8 @@ class SocketStream:
 class _SocketReader(io.RawIOBase):
     """Receives from a socket. Does not own it."""
 
-    def __init__(self, sock: Socket) -> None:
-        self._sock, self._uses_tls = sock, _uses_tls(sock)
+    def __init__(self, sock: Socket, head_timeout_s: float) -> None:
+        self._sock, self._uses_tls, self._head_timeout_s = sock, _uses_tls(sock), head_timeout_s
         self.is_paused = False  # receives nothing
         self.is_in_head = False  # the duration is limited
         self.head_ends_at: float | None = None  # known from the first byte of the head on
@@ -88,10 +93,10 @@ class _SocketReader(io.RawIOBase):
         if self.is_in_head and self.head_ends_at is not None:
             check_cancelled()
             if time.monotonic() > self.head_ends_at:
-                raise RemoteProtocolError(f"its head takes longer than {HEAD_TIMEOUT_S:.0f} s")
+                raise RemoteProtocolError(f"its head takes longer than {self._head_timeout_s:.0f} s")
         count = _wait_for(lambda: self._receive(buffer))
         if self.is_in_head and self.head_ends_at is None:
-            self.head_ends_at = time.monotonic() + HEAD_TIMEOUT_S
+            self.head_ends_at = time.monotonic() + self._head_timeout_s
         return count
 
     def _receive(self, buffer: memoryview) -> int:
