@@ -47,14 +47,20 @@ class HttpStream:
         self._response.close()
 
 
-class EmptyHttpStream(HttpStream):
-    """The end of an object; the body of the response (416) is not part of it."""
+class EmptyStream:
+    """A stream at the end of an object."""
+
+    def __init__(self, info: ObjectInfo, start: int) -> None:
+        self.info, self.start = info, start
 
     def read(self, size: int, /) -> bytes:
         return b""
 
     def readinto(self, buffer: memoryview, /) -> int:
         return 0
+
+    def close(self) -> None:
+        """Do nothing."""
 
 
 class GzipStream(HttpStream):
@@ -197,7 +203,8 @@ def _make_empty_stream(response: Response, byte_range: ByteRange, has_credential
     size = parse_object_size(response)
     if size is None or byte_range.start < size:
         raise error_from_response(response, has_credentials)
-    return EmptyHttpStream(response, parse_object_info(response), byte_range.start)
+    response.close()
+    return EmptyStream(parse_object_info(response), byte_range.start)
 
 
 def _make_gzip_stream(response: Response, encoding: str) -> ObjectStream:

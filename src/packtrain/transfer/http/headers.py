@@ -11,7 +11,7 @@ MAX_RETRY_AFTER_S = 86400.0
 _CONTROL_CHARACTERS = re.compile(r"[\x00-\x1f\x7f]+")  # also folded lines
 INVALID_CHARACTER = re.compile(r"[^\t\x20-\x7e\x80-\xff]")  # in names and values that are sent
 _MAX_REASON_CHARS = 200
-_SIZE = re.compile(r"[0-9]{1,19}")
+_NUMBER = re.compile(r"[0-9]{1,19}")
 _CONTENT_RANGE = re.compile(r"bytes\s+(?:([0-9]{1,19})-([0-9]{1,19})|\*)/([0-9]{1,19}|\*)", re.IGNORECASE)
 
 
@@ -45,9 +45,9 @@ def printable(reason: str) -> str:
     return "".join(char if char.isprintable() else " " for char in reason[:_MAX_REASON_CHARS]).strip()
 
 
-def parse_size(text: str) -> int | None:
-    """Return a number of bytes that a server states, or None if it is none."""
-    return int(text) if _SIZE.fullmatch(text.strip()) else None
+def parse_number(text: str) -> int | None:
+    """Return a number that a server states, or None if the text is none or absurdly long."""
+    return int(text) if _NUMBER.fullmatch(text.strip()) else None
 
 
 def parse_content_range(headers: Headers) -> tuple[int | None, int | None]:

@@ -7,7 +7,7 @@ from packtrain.transfer.api import ObjectInfo
 from packtrain.transfer.archive.formats import format_from_name
 from packtrain.transfer.http.client import Response
 from packtrain.transfer.http.digest_headers import digest_from_headers
-from packtrain.transfer.http.headers import parse_content_range, parse_retry_after_s, parse_size
+from packtrain.transfer.http.headers import parse_content_range, parse_number, parse_retry_after_s
 from packtrain.transfer.urls import redact_url
 
 PARTIAL_CONTENT = 206
@@ -44,7 +44,7 @@ def parse_object_size(response: Response) -> int | None:
     """Return the size of the whole object, also from a partial response."""
     if response.status in (PARTIAL_CONTENT, RANGE_NOT_SATISFIABLE):
         return parse_content_range(response.headers)[1]
-    return parse_size(response.headers.get("Content-Length", ""))
+    return parse_number(response.headers.get("Content-Length", ""))
 
 
 def _is_complete_object(response: Response) -> bool:
