@@ -154,6 +154,18 @@ def test_slow_head_is_accepted():
         assert read(server.url) == b"ab"
 
 
+def test_next_head_has_a_limit_of_its_own():
+    pieces = itertools.chain([OK + b"Content-Length: 0\r\n\r\n"], [b""] * 30, [OK + b"\r\n"])
+    with (
+        HostileServer(lambda: pieces, DRIP_INTERVAL_S) as server,
+        connection_to(server, head_timeout_s=0.2) as connection,
+    ):
+        response = connection.getresponse()
+        assert response.readinto(memoryview(bytearray(9))) == 0
+        connection.request("GET", "/x")
+        assert connection.getresponse().status == 200
+
+
 @contextlib.contextmanager
 def connection_to(server: HostileServer, **options: float) -> Iterator[Http11Connection]:
     host, _, port = server.url.split("/")[2].partition(":")
@@ -197,15 +209,15 @@ def test_unknown_transfer_encoding(encoding):
 
 
 def test_length_of_chunked_body_is_ignored():
-    """The chunks count; the false length is not taken for the size of the object."""
+    """The chunks count; the false length is not taken for the size of the object. The connection is not reused."""
     head = OK + b"Content-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n"
-    with HostileServer(lambda: [head + b"4\r\nbody\r\n0\r\n\r\n"]) as server, connection_pool():
+    with HostileServer(lambda: [head + b"4\r\nbody\r\n0\r\n\r\n"]) as server:
         stream = HttpBackend(str).open(Location(server.url))
         assert stream.info.size is None
-        assert stream.read(99) == b"body" and stream.read(99) == b""
         stream.close()
         assert read(server.url) == b"body"
-    assert server.n_connections == 2
+        with connection_to(server) as connection:
+            assert not connection.getresponse().keep_alive
 
 
 @pytest.mark.parametrize(
@@ -281,10 +293,36 @@ def test_huge_numbers_in_headers():
 CHUNKED = OK + b"Transfer-Encoding: chunked\r\n\r\n"
 
 
-@pytest.mark.parametrize("size", [b"-5", b"-0x5", b"x", b"", b"4;" + b"e" * MAX_HEAD_BYTES])
+@pytest.mark.parametrize("size", [b"x", b"", b"4;" + b"e" * MAX_HEAD_BYTES])
 def test_invalid_chunk(size):
     error = read_error(CHUNKED + size + b"\r\nbody\r\n0\r\n\r\n")
     assert error.kind in ("service_unavailable", "truncated")
+
+
+def test_negative_chunk():
+    assert "the length of a chunk is negative" in rejection(CHUNKED + b"-5\r\nbody\r\n0\r\n\r\n")
+
+
+def test_slow_chunks_are_accepted():
+    """The time limit applies to each chunk size, not to the body."""
+    pieces = [CHUNKED, *[b"4\r\nbody\r\n"] * 40, b"0\r\n\r\n"]
+    with (
+        HostileServer(lambda: pieces, DRIP_INTERVAL_S) as server,
+        connection_to(server, head_timeout_s=0.2) as connection,
+    ):
+        response, buffer, n_bytes = connection.getresponse(), memoryview(bytearray(99)), 0
+        while count := response.readinto(buffer):
+            n_bytes += count
+    assert n_bytes == 160
+
+
+def test_connection_with_a_misread_body_is_not_used_again():
+    broken = itertools.chain([CHUNKED + b"x\r\n"], itertools.repeat(b""))
+    answers = iter([broken, [OK + b"Content-Length: 4\r\n\r\nbody"]])
+    with HostileServer(lambda: next(answers), DRIP_INTERVAL_S) as server, connection_pool():
+        with pytest.raises(TransferError):
+            read(server.url)
+        assert read(server.url) == b"body"
 
 
 @pytest.mark.parametrize("end", [b"", b"0", b"0\r\n", b"0\r\nX: y\r\n", b"0\r\nX: y\r\n\r"])
