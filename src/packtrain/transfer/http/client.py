@@ -27,7 +27,7 @@ from packtrain.transfer.progress import OnBytesSent, ignore_bytes_sent
 from packtrain.transfer.urls import invalid_url_error, redact_url
 
 _MAX_READ_BYTES = 1 << 20
-_log = logging.getLogger(__name__)
+_logger = logging.getLogger("packtrain.transfer.http")
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ def send_request(request: Request, max_redirects: int = MAX_REDIRECTS) -> Respon
         if target is None or max_redirects == 0:
             return response
         response.close()
-        _log.debug("%s redirects to %s", redact_url(url), redact_url(target))
+        _logger.debug("%s redirects to %s", redact_url(url), redact_url(target))
         url = target
     raise too_many_redirects_error(request.url, max_redirects)
 
@@ -119,19 +119,20 @@ def _send_single_request(request: Request, url: str) -> Response:
     except ValueError as error:
         is_redirect = url != request.url
         raise (invalid_redirect_error if is_redirect else invalid_url_error)(request.url, error) from error
-    pooled = POOL.acquire(route.pool_key) if request.body is None else None
+    can_repeat = request.body is None and request.method != "POST"
+    pooled = POOL.acquire(route.pool_key) if can_repeat else None
     if pooled is not None:
         try:
             return _send_on_connection(pooled, request, headers, route, send_credentials)
         except TransferError as error:  # the server may have closed the idle connection
-            _log.debug("%s: retry on a new connection after: %s", redact_url(url), error.detail)
+            _logger.debug("%s: retry on a new connection after: %s", redact_url(url), error.detail)
     return _send_on_connection(connect(route), request, headers, route, send_credentials)
 
 
 def _send_on_connection(
     connection: Http11Connection, request: Request, headers: dict[str, str], route: Route, send_credentials: bool
 ) -> Response:
-    _log.debug("%s %s", request.method, redact_url(route.url))
+    _logger.debug("%s %s", request.method, redact_url(route.url))
     try:
         with map_errors(route.url):
             _write_request(connection, request, route.target, headers)
@@ -139,7 +140,7 @@ def _send_on_connection(
     except BaseException:
         connection.close()
         raise
-    _log.debug("%s returned %d %s", redact_url(route.url), response.status, response.reason)
+    _logger.debug("%s returned %d %s", redact_url(route.url), response.status, response.reason)
     return response
 
 

@@ -26,14 +26,14 @@ CONNECT_TIMEOUT_S = 10.0
 _POLL_INTERVAL_S = 0.25
 _ADDRESS_TIMEOUT_S = 2.0  # per address while the host has others
 _UNREACHABLE_ADDRESSES: set[Any] = set()  # addresses whose last connection attempt failed
-_log = logging.getLogger(__name__)
+_logger = logging.getLogger("packtrain.transfer.http")
 
 
 def connect(route: Route) -> Http11Connection:
     """Connect to the route's server."""
     proxy, uses_tls = route.proxy, route.uses_tls
     context = ssl_context_from_environ() if uses_tls else None  # reports an unreadable CA bundle before connecting
-    _log.debug("connect to %s%s", redact_url(route.url), f" through the proxy {proxy.hostname}" if proxy else "")
+    _logger.debug("connect to %s%s", redact_url(route.url), f" through the proxy {proxy.hostname}" if proxy else "")
     with map_errors(route.url, CONNECT_TIMEOUT_S, proxy.hostname if proxy else None):
         sock = _connect_tcp(proxy or route.url_parts)
         try:

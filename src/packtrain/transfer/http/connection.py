@@ -7,6 +7,7 @@ ignores contradictory lengths. The limits of `socket_stream` and the checks afte
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import re
 import socket
@@ -117,9 +118,7 @@ class Http11Connection(http.client.HTTPConnection):
 
     def measure_round_trip_s(self) -> float:
         """Return the round trip to the server as the kernel measures it; 0: unknown."""
-        if self._socket.family == socket.AF_UNIX:
-            return 0.0
-        tcp_info = self._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_RTT_OFFSET + 4)
-        if len(tcp_info) < _TCP_INFO_RTT_OFFSET + 4:
-            return 0.0
-        return float(struct.unpack_from("I", tcp_info, _TCP_INFO_RTT_OFFSET)[0] / 1e6)
+        with contextlib.suppress(OSError, struct.error):
+            tcp_info = self._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_RTT_OFFSET + 4)
+            return float(struct.unpack_from("I", tcp_info, _TCP_INFO_RTT_OFFSET)[0] / 1e6)
+        return 0.0

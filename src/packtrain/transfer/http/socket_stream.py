@@ -15,7 +15,7 @@ import struct
 import time
 from collections.abc import Callable
 from http.client import HTTPException, IncompleteRead
-from typing import TYPE_CHECKING, Any, Union
+from typing import TYPE_CHECKING, Any, Union, cast
 
 from packtrain.transfer.cancellation import check_cancelled, scope_handles_read_timeout
 
@@ -69,7 +69,8 @@ class SocketStream:
         """Return whether the server has sent nothing since the last response, and has not closed the connection."""
         poller = select.poll()
         poller.register(self._sock, select.POLLIN)
-        return not self._reader.buffered() and not poller.poll(0)
+        has_decrypted_bytes = _uses_tls(self._sock) and cast("ssl.SSLSocket", self._sock).pending()
+        return not has_decrypted_bytes and not self._reader.buffered() and not poller.poll(0)
 
     def close(self) -> None:
         self._sock.close()
