@@ -6,7 +6,6 @@ import base64
 import gzip
 import hashlib
 import socket
-import threading
 import time
 from pathlib import Path
 
@@ -286,26 +285,6 @@ def test_closed_port():
         kind, detail = failure(lambda: HttpBackend(resolve).stat(Location(url)))
     assert kind == "network_unreachable"
     assert "refused the connection" in detail
-
-
-def raw_server(response: bytes) -> socket.socket:
-    server = socket.create_server(("127.0.0.1", 0))
-
-    def serve() -> None:
-        client, _ = server.accept()
-        with client:
-            client.recv(65536)
-            client.sendall(response)
-
-    threading.Thread(target=serve, daemon=True).start()
-    return server
-
-
-@pytest.mark.parametrize("response", [b"", b"SSH-2.0-OpenSSH_9.2\r\n", b"HTTP/1.1 2x0 ?\r\n\r\n"])
-def test_response_is_not_http(response):
-    with raw_server(response) as server:
-        url = f"http://127.0.0.1:{server.getsockname()[1]}/x"
-        assert failure(lambda: HttpBackend(resolve).open(Location(url)))[0] == "service_unavailable"
 
 
 @pytest.mark.skipif(not socket.has_ipv6, reason="this Python has no IPv6")

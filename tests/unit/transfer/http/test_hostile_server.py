@@ -253,10 +253,23 @@ def test_connection_ends_within_the_head(head):
 
 
 @pytest.mark.parametrize(
-    "start", [b"HTTP/2 200 OK\r\n\r\n", b"HTTP/1.1 099 x\r\n\r\n", b"HTTP/1.1 \r\n\r\n", b"\r\n\r\n", b"\n"]
+    "start",
+    [
+        b"SSH-2.0-OpenSSH_9.2\r\n",
+        b"HTTP/2 200 OK\r\n\r\n",
+        b"HTTP/1.1 2x0 ?\r\n\r\n",
+        b"HTTP/1.1 099 x\r\n\r\n",
+        b"HTTP/1.1 \r\n\r\n",
+        b"\r\n\r\n",
+        b"\n",
+    ],
 )
-def test_invalid_status_line(start):
+def test_response_is_not_http(start):
     assert rejection(start).endswith("is not HTTP")
+
+
+def test_no_response():
+    assert rejection(b"").endswith("dropped the connection")
 
 
 def test_control_characters_in_the_reason():
