@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from packtrain.formatting import format_duration, format_size, pluralize
 from packtrain.plan import (
     Bound,
     ExpectedOutput,
@@ -23,7 +24,6 @@ from packtrain.plan import (
 from packtrain.planner.mode_cost import ModeCost, compare_modes
 from packtrain.planner.preflight import InputStat, PreflightResult
 from packtrain.planner.stream_planner import STREAM
-from packtrain.spec.units import format_duration, format_size
 from packtrain.transfer.archive.disk_need import staged_disk_bytes
 from packtrain.transfer.urls import redact_url
 
@@ -205,8 +205,8 @@ def _describe_action(action: RunAction | GroupAction | ForAction | LaunchAction 
 
 
 def _describe_expected_output(expected: ExpectedOutput) -> str:
-    """Return, for example, `*.pt: at least 1 file, each at least 1.0 MB, checked by …`."""
-    parts = [f"at least {expected.min_count} file{'s' if expected.min_count != 1 else ''}"]
+    """Return, for example, `*.pt: at least 1 file, each at least 1 MB, checked by …`."""
+    parts = [f"at least {pluralize(expected.min_count, 'file')}"]
     parts += [f"at most {expected.max_count}"] if expected.max_count is not None else []
     parts += [f"each at least {format_size(expected.min_bytes)}"] if expected.min_bytes > 1 else []
     parts += [f"each at most {format_size(expected.max_bytes)}"] if expected.max_bytes is not None else []

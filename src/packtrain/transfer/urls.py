@@ -21,6 +21,11 @@ def is_federated(url: str) -> bool:
     return url_scheme(url) in _FEDERATED_SCHEMES
 
 
+def is_http(url: str) -> bool:
+    """Return whether the scheme is http or https: such a URL names one object, and nothing can be listed below it."""
+    return url_scheme(url) in _DEFAULT_PORTS
+
+
 def redact_url(url: str) -> str:
     """Return the URL without user, password, query (which may hold signatures) and fragment, for messages."""
     if url_scheme(url) in _UNENCODED_SCHEMES:

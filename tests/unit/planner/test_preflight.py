@@ -194,8 +194,8 @@ def test_plan_summary(plan_workflow, tmp_path):
         ("more", 15, True, 2),
     ]
     assert summary["resources"] == {"tasks": 1, "cpus": 2, "memory_mb": 200, "gpus": 1}
-    assert summary["expect"] == ("*.pt: at least 1 file, each at least 1.0 MB, checked by `check`",)
-    assert summary["limits"] == {"maxAttempts": "3", "grace": "30s", "wallTime": "20h"}
+    assert summary["expect"] == ("*.pt: at least 1 file, each at least 1 MB, checked by `check`",)
+    assert summary["limits"] == {"maxAttempts": "3", "grace": "30 s", "wallTime": "20 h"}
     assert summary["disk_bytes"] == 100 + 200 + 15
     (sweep,) = summary["steps"]
     assert sweep["description"] == "2 iterations in parallel"

@@ -11,23 +11,17 @@ from dataclasses import replace
 
 import pytest
 
-from packtrain.agent.agent_log import AgentLog
-from packtrain.agent.context import AttemptContext
-from packtrain.agent.processes.guard import Guard
-from packtrain.agent.processes.process_table import ProcessTable
-from packtrain.agent.sandbox import Sandbox
-from packtrain.agent.secrets import Secrets
 from packtrain.agent.stages.fetch import fetch_inputs
 from packtrain.agent.stages.unpack import unpack_inputs
-from packtrain.agent.stop_request import StopRequest
 from packtrain.errors import FailedError
-from packtrain.events import Journal, JournalReader, Redactor
-from packtrain.plan import AttemptFolder, Digest, Input, Job, Limits, Location, RemoteFile, Resources
+from packtrain.events import JournalReader
+from packtrain.plan import Digest, Input, Job, Limits, Location, RemoteFile, Resources
 from packtrain.transfer.archive.formats import can_unpack_while_downloading, may_be_archive
 from packtrain.transfer.cache import DownloadCache
 from packtrain.transfer.integrity.block_checksums import format_checksums, make_checksums
 from packtrain.transfer.streamed_unpack import merge_folder
 from testbed.http_server import HttpServer, ResponseFault
+from tests.support.attempt_contexts import attempt_contexts
 
 DATA = os.urandom(300_000)
 
@@ -62,25 +56,12 @@ def serve(tmp_path, origin):
 
 @pytest.fixture
 def make_context(tmp_path):
-    guards = []
-
     def make_context(*remote_files, cache=None, **more):
-        sandbox = Sandbox(tmp_path / "sandbox", AttemptFolder(tmp_path / "attempt"))
-        sandbox.create()
-        redactor = Redactor([])
-        guards.append(Guard.start())
-        job = Job(
-            "0", (), Resources(), Limits(), (), inputs=(Input("", "input", remote_files, **more),), retry_timeout_s=0.3
-        )
-        journal = Journal(sandbox.attempt_folder.journal, "r", "0", "agent-1", redactor)
-        log, secrets = AgentLog(sandbox.attempt_folder.agent_log, redactor), Secrets(tmp_path / "secrets")
-        return AttemptContext(
-            job, sandbox, journal, log, secrets, redactor, StopRequest(), ProcessTable(guards[-1], 0.2), cache
-        )
+        inputs = (Input("", "input", remote_files, **more),)
+        return make(Job("0", (), Resources(), Limits(), (), inputs=inputs, retry_timeout_s=0.3), download_cache=cache)
 
-    yield make_context
-    for guard in guards:
-        guard.quit()
+    with attempt_contexts(tmp_path) as make:
+        yield make_context
 
 
 def run_both_stages(context):
