@@ -21,7 +21,7 @@ from packtrain.transfer.engine.fetch_request import FetchRequest, ObjectChangedE
 from packtrain.transfer.engine.resume_log import ObjectIdentity
 from packtrain.transfer.engine.source_selector import SourceSelector
 from packtrain.transfer.fetch import FetchResult
-from packtrain.transfer.integrity.digests import Digests, check_digest_affordable
+from packtrain.transfer.integrity.digests import Digests, check_digest_computable
 from packtrain.transfer.progress import ProgressCallback
 from packtrain.transfer.urls import redact_url
 
@@ -62,6 +62,7 @@ class OrderedDownload:
         checksums: Verifies each block before it is delivered.
 
     Raises:
+        FailedError: On creation, if the digest of the file cannot be computed here.
         StaleDownloadError: While reading, if the object changed; at the end, if its digest is wrong.
         TransferError: While reading, if the download failed.
     """
@@ -76,6 +77,7 @@ class OrderedDownload:
         on_progress: ProgressCallback,
         checksums: BlockChecksums | None = None,
     ) -> None:
+        check_digest_computable(remote_file.name, remote_file.digest)
         self._remote_file, self._check_cancelled, self._on_progress = remote_file, check_cancelled, on_progress
         self._window = _MemoryWindow()
         request = FetchRequest(
@@ -212,8 +214,6 @@ class _MemoryWindow:
 
     def begin(self, identity: ObjectIdentity) -> None:
         self.begin_unsized()
-        remote_file = self._coordinator.request.remote_file
-        check_digest_affordable(remote_file.name, remote_file.digest, identity.size)
 
     def begin_unsized(self) -> None:
         if self._n_appended:
