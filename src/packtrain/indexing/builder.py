@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -13,6 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from packtrain import fileutil
 from packtrain.errors import FailedError, TransferError
 from packtrain.indexing import existing
 from packtrain.indexing.archive_map import ArchiveMap
@@ -219,7 +219,7 @@ class _IndexBuilder:
 
         def fetch_one(archive_id: int) -> None:
             request, path = self._request, self._index_path(archives)
-            temporary_path = path.with_name(f".{path.name}.{os.getpid()}.{archive_id}.checksums")
+            temporary_path = fileutil.temporary_path(path)
             checksums[archive_id] = existing.fetch_checksums(
                 self._locations[archive_id][0],
                 request.resolve_secret,
