@@ -14,6 +14,7 @@ import contextlib
 import errno
 import fcntl
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
@@ -21,6 +22,7 @@ from typing import BinaryIO
 DISK_FULL_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 TEMPORARY_SUFFIX = ".tmp"
+_TEMPORARY_NAME = re.compile(r"\..*\.\d+-[0-9a-f]{8}\.tmp", re.DOTALL)
 
 
 def atomic_write(path: Path, content: str | bytes, *, durable: bool = False, mode: int = 0o666) -> None:
@@ -61,11 +63,19 @@ def temporary_path(path: Path) -> Path:
     return path.with_name(f".{path.name[-200:]}.{os.getpid()}-{os.urandom(4).hex()}{TEMPORARY_SUFFIX}")
 
 
+def is_temporary(path: Path) -> bool:
+    """Return whether a file has a name that `temporary_path` makes."""
+    return _TEMPORARY_NAME.fullmatch(path.name) is not None
+
+
 def sync_folder(folder: Path) -> None:
-    """Make new and renamed entries of a folder survive a power cut."""
+    """Make new and renamed entries of a folder survive a power cut, on file systems that can sync a folder."""
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(fd)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):
+            raise
     finally:
         os.close(fd)
 

@@ -44,5 +44,5 @@ def test_any_text_as_digest(algorithm, text):
     partial=st.booleans(),
 )
 def test_any_digest_headers(lines, partial):
-    digest = digest_from_headers(Headers(lines), 100, partial)
+    digest = digest_from_headers(Headers(lines), partial)
     assert digest is None or len(digest.value) == 2 * DIGEST_BYTES[digest.algorithm]

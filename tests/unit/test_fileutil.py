@@ -52,3 +52,10 @@ def test_long_names(tmp_path):
     path = tmp_path / ("x" * 255)
     atomic_write(path, "text")
     assert path.read_text() == "text"
+
+
+def test_names_of_temporary_files(tmp_path):
+    assert fileutil.is_temporary(fileutil.temporary_path(tmp_path / "model.pt"))
+    assert fileutil.is_temporary(fileutil.temporary_path(tmp_path / ("long" * 60)))
+    for name in ("model.pt", ".model.tmp", "model.12-0123abcd.tmp", ".hidden"):
+        assert not fileutil.is_temporary(tmp_path / name)

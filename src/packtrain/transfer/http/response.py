@@ -33,7 +33,7 @@ def parse_object_info(response: Response) -> ObjectInfo:
         size=None if is_encoded else size,
         etag=headers.get("ETag"),
         content_type=headers.get("Content-Type"),
-        digest=None if is_encoded else digest_from_headers(headers, size, is_partial),
+        digest=None if is_encoded else digest_from_headers(headers, is_partial),
         accepts_ranges=accepts_ranges and not is_encoded,
         last_modified=headers.get("Last-Modified"),
         round_trip_s=response.round_trip_s,
