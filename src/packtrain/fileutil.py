@@ -98,7 +98,7 @@ def _lock_if_current(fd: int, path: Path) -> bool:
     """
     is_current = False
     try:
-        _lock_exclusive(fd)
+        lock_exclusive(fd)
         is_current = is_same_file(fd, path)
         return is_current
     finally:
@@ -106,7 +106,8 @@ def _lock_if_current(fd: int, path: Path) -> bool:
             os.close(fd)
 
 
-def _lock_exclusive(fd: int) -> None:
+def lock_exclusive(fd: int) -> None:
+    """Lock an open file, or do nothing on a file system without locks. Raises BlockingIOError if it is locked."""
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
