@@ -48,7 +48,7 @@ def _run_unsupervised(model: PoolModel, scenario: Scenario, n_jobs: int, seed: i
     event_queue = EventQueue()
     pool = SimulatedPool(model, scenario.behaviour, event_queue, seed, on_event)
     for number in range(n_jobs):
-        pool.submit(SimulatedAttempt(str(number), str(number), 0.0))
+        pool.submit(SimulatedAttempt(str(number), str(number)))
     while event_queue.run_next():
         pass
     jobs = (pool.job_history(str(number), ends.get(str(number), _STILL_RUNNING), True) for number in range(n_jobs))

@@ -12,14 +12,14 @@ from dataclasses import replace
 import pytest
 
 from packtrain.agent.stages.fetch import fetch_inputs
-from packtrain.agent.stages.streaming_unpack import merge_folder
 from packtrain.agent.stages.unpack import unpack_inputs
 from packtrain.errors import FailedError
 from packtrain.events import JournalReader
 from packtrain.plan import Digest, Input, Job, Limits, Location, RemoteFile, Resources
-from packtrain.transfer.archive.detection import can_unpack_while_downloading, has_archive_magic
+from packtrain.transfer.archive.formats import can_unpack_while_downloading, may_be_archive
 from packtrain.transfer.cache import DownloadCache
 from packtrain.transfer.integrity.block_checksums import format_checksums, make_checksums
+from packtrain.transfer.streamed_unpack import merge_folder
 from testbed.http_server import HttpServer, ResponseFault
 from tests.support.attempt_contexts import attempt_contexts
 
@@ -295,14 +295,14 @@ def test_cached_file_is_fetched_once(make_context, serve, origin, tmp_path):
 )
 def test_archive_magic(tmp_path, head, expected):
     (tmp_path / "file").write_bytes(head)
-    assert has_archive_magic(tmp_path / "file") is expected
+    assert may_be_archive(tmp_path / "file") is expected
 
 
 @pytest.mark.parametrize("tar_format", [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
 def test_archive_magic_of_tar_formats(tmp_path, tar_format):
     with tarfile.open(tmp_path / "x.tar", "w", format=tar_format) as archive:
         archive.add(__file__, "name")
-    assert has_archive_magic(tmp_path / "x.tar")
+    assert may_be_archive(tmp_path / "x.tar")
 
 
 # checksums files
