@@ -8,10 +8,7 @@ that restarts now may answer a minute later.
 from __future__ import annotations
 
 import os
-import queue
 import sys
-import threading
-import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Callable
 
@@ -23,6 +20,7 @@ from packtrain.errors import FailedError
 from packtrain.plan import GpuRequirements, Input, Job, Location
 from packtrain.transfer.api import SecretResolver
 from packtrain.transfer.archive.disk_need import staged_disk_bytes
+from packtrain.transfer.parallel import run_with_deadline
 from packtrain.transfer.registry import get_source
 from packtrain.transfer.urls import redact_url
 
@@ -56,45 +54,13 @@ def probe(context: AttemptContext, stats: StageStats) -> None:
 
 def run_checks(checks: Mapping[CheckKey, ProbeCheck], context: AttemptContext) -> dict[CheckKey, Any]:
     """Run all checks at once and return the results that arrive in time; an exception is the result of its check."""
-    pending: queue.SimpleQueue[tuple[CheckKey, ProbeCheck]] = queue.SimpleQueue()
-    finished: queue.SimpleQueue[tuple[CheckKey, Any]] = queue.SimpleQueue()
-    for check in checks.items():
-        pending.put(check)
-    for _ in range(min(len(checks), _MAX_THREADS)):
-        threading.Thread(target=_run_pending_checks, args=(pending, finished), name="probe", daemon=True).start()
-    results = dict(_collect_results(finished, len(checks), context))
-    if len(results) < len(checks):
-        late = [redact_url(name) for topic, name in checks if (topic, name) not in results]
+    results = run_with_deadline(checks, _TIMEOUT_S, _MAX_THREADS, context.stop.check)
+    late = [redact_url(name) for topic, name in checks if (topic, name) not in results]
+    if late:
         context.emit_notice(
             "probe", f"no answer within {_TIMEOUT_S:g} s about {', '.join(late[:3])} ({len(late)} in all)"
         )
     return results
-
-
-def _run_pending_checks(pending: queue.SimpleQueue[Any], results: queue.SimpleQueue[Any]) -> None:
-    while True:
-        try:
-            key, check = pending.get_nowait()
-        except queue.Empty:
-            return
-        try:
-            results.put((key, check()))
-        except Exception as error:
-            results.put((key, error))
-
-
-def _collect_results(
-    results: queue.SimpleQueue[Any], count: int, context: AttemptContext
-) -> list[tuple[CheckKey, Any]]:
-    collected: list[tuple[CheckKey, Any]] = []
-    deadline = time.monotonic() + _TIMEOUT_S
-    while len(collected) < count and time.monotonic() < deadline:
-        context.stop.check()
-        try:
-            collected.append(results.get(timeout=0.1))
-        except queue.Empty:
-            continue
-    return collected
 
 
 def _machine_checks(job: Job, sandbox: Sandbox) -> dict[CheckKey, ProbeCheck]:
