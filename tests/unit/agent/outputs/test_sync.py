@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from packtrain.agent.outputs.sync import ContinuousSync, clean_outputs, keep_in_attempt_folder, make_grace_check
+from packtrain.agent.outputs.sync import ContinuousSync, clean_outputs, keep_in_attempt_folder
 from packtrain.errors import FailedError
 from packtrain.events import JournalReader
 from packtrain.plan import Job, Limits, Location, Output, Resources
@@ -62,14 +62,14 @@ def test_number_of_notices_is_limited(context):
 
 
 def test_no_deadline_without_stop_request(context):
-    check = make_grace_check(context)
+    check = context.check_upload_time
     check()
     assert not context.stop.wait(0.3)
     check()
 
 
 def test_grace_period_after_stop_request(context):
-    check = make_grace_check(context)
+    check = context.check_upload_time
     context.stop.request("terminated", "the agent received SIGTERM")
     check()
     deadline = time.monotonic() + 60
@@ -81,7 +81,7 @@ def test_grace_period_after_stop_request(context):
 
 
 def test_uploads_may_last_until_the_limit(context):
-    check = make_grace_check(context)
+    check = context.check_upload_time
     context.stop.request("wall_time", "the limit is near", graceful=True, deadline=time.monotonic() + 1000)
     context.stop.requested_at -= 500
     check()
