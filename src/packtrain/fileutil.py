@@ -20,7 +20,7 @@ from typing import BinaryIO
 
 DISK_FULL_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
-TEMPORARY_SUFFIX = ".tmp"
+_TEMPORARY_MARK = ".tmp-"  # training programs use it for their own temporary files, too (docs/how-to/checkpoints.md)
 
 
 def atomic_write(path: Path, content: str | bytes, *, durable: bool = False, mode: int = 0o666) -> None:
@@ -58,7 +58,13 @@ def atomic_writer(path: Path, *, durable: bool = False, mode: int = 0o666) -> It
 
 def temporary_path(path: Path) -> Path:
     """Return an unused hidden name in the same folder, for a file or folder that is renamed to `path` when complete."""
-    return path.with_name(f".{path.name[-200:]}.{os.getpid()}-{os.urandom(4).hex()}{TEMPORARY_SUFFIX}")
+    return path.with_name(f".{path.name[-200:]}{_TEMPORARY_MARK}{os.getpid()}-{os.urandom(4).hex()}")
+
+
+def is_temporary_name(name: str) -> bool:
+    """Return whether a name or path names a file that is still being written: `.NAME.tmp-…`."""
+    last_part = name.rpartition("/")[2]
+    return last_part.startswith(".") and _TEMPORARY_MARK in last_part
 
 
 def sync_folder(folder: Path) -> None:

@@ -18,8 +18,9 @@ from packtrain.agent.cleanup import remove_tree
 from packtrain.agent.context import AttemptContext, StageStats
 from packtrain.agent.live.progress import StageProgress
 from packtrain.agent.outputs.symlinks import resolve_links
-from packtrain.agent.watched_files import FileVersion, file_version, is_temporary_name, walk_files
+from packtrain.agent.watched_files import FileVersion, file_version, walk_files
 from packtrain.errors import FailedError
+from packtrain.fileutil import is_temporary_name, temporary_path
 from packtrain.plan import Output
 from packtrain.transfer.urls import redact_url
 
@@ -104,7 +105,7 @@ def move_outputs(context: AttemptContext, prefix: str, folder: Path) -> None:
     """Move the output folder to `folder / prefix`, complete or not at all."""
     target = folder / prefix
     target.parent.mkdir(parents=True, exist_ok=True)
-    temporary = target.with_name(target.name + ".new")
+    temporary = temporary_path(target)
     try:
         shutil.move(os.fspath(context.sandbox.output), temporary)
         remove_tree(target)  # HTCondor may have transferred it from an earlier execution

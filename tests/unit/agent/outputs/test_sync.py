@@ -8,6 +8,7 @@ import pytest
 from packtrain.agent.outputs.sync import ContinuousSync, clean_outputs, keep_in_attempt_folder
 from packtrain.errors import FailedError
 from packtrain.events import JournalReader
+from packtrain.fileutil import is_temporary_name
 from packtrain.plan import Job, Limits, Location, Output, Resources
 from tests.support.attempt_contexts import attempt_contexts
 
@@ -36,7 +37,7 @@ def test_outputs_are_moved_atomically(context):
     keep_in_attempt_folder(context, "")
     assert (context.sandbox.attempt_folder.output / "f").read_text() == "1"
     assert not context.sandbox.output.exists()
-    assert [p.name for p in context.sandbox.attempt_folder.root.iterdir() if p.name.endswith(".new")] == []
+    assert not any(is_temporary_name(p.name) for p in context.sandbox.attempt_folder.root.iterdir())
 
 
 def test_outputs_of_earlier_execution_are_replaced(context):
