@@ -1,7 +1,8 @@
 """The stage `probe`: check within seconds, before any data is transferred, whether the machine is fit for the job.
 
-All checks run at once, each in a thread that is abandoned if it hangs (a dead file server, a broken driver). Pure
-functions then compare the results with the job's requirements. An unreachable input is only a notice, because a service
+All checks run at once, each in a thread that is abandoned if it hangs (a dead file server, a broken driver):
+`machine_facts` measures the machine, and the first server of each input is asked for its size. Pure functions then
+compare the results with the job's requirements. An unreachable input is only a notice, because a service
 that restarts now may answer a minute later.
 """
 
@@ -14,9 +15,10 @@ from typing import Any, Callable
 
 from packtrain.agent.context import AttemptContext, StageStats
 from packtrain.agent.sandbox import Sandbox
-from packtrain.agent.stages import hardware
-from packtrain.agent.stages.hardware import GpuInfo
+from packtrain.agent.stages import machine_facts
+from packtrain.agent.stages.machine_facts import GpuInfo
 from packtrain.errors import FailedError
+from packtrain.fileutil import free_bytes
 from packtrain.plan import GpuRequirements, Input, Job, Location
 from packtrain.transfer.api import SecretResolver
 from packtrain.transfer.archive.disk_need import staged_disk_bytes
@@ -65,14 +67,14 @@ def run_checks(checks: Mapping[CheckKey, ProbeCheck], context: AttemptContext) -
 
 def _machine_checks(job: Job, sandbox: Sandbox) -> dict[CheckKey, ProbeCheck]:
     checks: dict[str, ProbeCheck] = {
-        "free_disk_bytes": lambda: hardware.free_disk_bytes(sandbox.root),
-        "memory_mb": hardware.memory_mb,
+        "free_disk_bytes": lambda: free_bytes(sandbox.root),
+        "memory_mb": machine_facts.memory_mb,
         "filesystem_limitations": lambda: _filesystem_limitations(sandbox),
     }
     if job.resources.gpus:
-        checks["gpus"] = lambda: hardware.list_gpus(os.environ)
+        checks["gpus"] = lambda: machine_facts.list_gpus(os.environ)
     if job.resources.gpus and job.resources.gpu.min_cuda:
-        checks["cuda"] = lambda: hardware.cuda_version(os.environ)
+        checks["cuda"] = lambda: machine_facts.cuda_version(os.environ)
     return {("machine", name): check for name, check in checks.items()}
 
 
@@ -81,7 +83,7 @@ def _filesystem_limitations(sandbox: Sandbox) -> list[str]:
     return [
         f"the file system of {folder} {limitation}"
         for folder in folders.values()
-        for limitation in hardware.filesystem_limitations(folder)
+        for limitation in machine_facts.filesystem_limitations(folder)
     ]
 
 
@@ -116,7 +118,7 @@ def _list_first(location: Location, resolve_secret: SecretResolver) -> None:
 def _machine_stats(results: Mapping[str, Any]) -> StageStats:
     return {
         "python": sys.version.split()[0],
-        "platform": hardware.platform_name(),
+        "platform": machine_facts.platform_name(),
         "host": os.uname().nodename,
         "cpus": len(os.sched_getaffinity(0)),
         "free_disk_bytes": results.get("free_disk_bytes"),
@@ -182,12 +184,12 @@ def _raise_if_unfit(job: Job, results: Mapping[str, Any], disk_bytes: int) -> No
             raise error
 
 
-def check_disk(free_bytes: int | None, required_bytes: int) -> FailedError | None:
-    if free_bytes is None or free_bytes >= required_bytes:
+def check_disk(available_bytes: int | None, required_bytes: int) -> FailedError | None:
+    if available_bytes is None or available_bytes >= required_bytes:
         return None
     return FailedError(
         "disk_full",
-        f"the job needs {required_bytes / _GB:.3f} GB of disk, but the scratch has {free_bytes / _GB:.3f} GB free",
+        f"the job needs {required_bytes / _GB:.3f} GB of disk, but the scratch has {available_bytes / _GB:.3f} GB free",
     )
 
 
