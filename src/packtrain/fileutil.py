@@ -1,4 +1,4 @@
-"""Helpers for files and disks: atomic writes, exclusive locks on open files, and free space.
+"""Helpers for files and disks: atomic writes, exclusive locks on open files, free space, and folders for sockets.
 
 A file that is written atomically is complete or absent under its name: readers never see a part of it, and a process
 that is killed leaves the old content and perhaps a temporary file beside it.
@@ -20,6 +20,7 @@ from typing import BinaryIO
 
 DISK_FULL_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
+_MAX_SOCKET_FOLDER_BYTES = 107 - len("/pymp-xxxxxxxx/listener-xxxxxxxx")  # a socket's path has at most 107 bytes
 _TEMPORARY_MARK = ".tmp-"  # training programs use it for their own temporary files, too (docs/how-to/checkpoints.md)
 
 
@@ -145,3 +146,11 @@ def free_bytes(folder: Path) -> int:
     existing = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
     disk = os.statvfs(existing)
     return disk.f_bavail * disk.f_frsize
+
+
+def can_hold_sockets(folder: str) -> bool:
+    """Return whether multiprocessing can create its sockets in a temporary folder, or the path is too long for them.
+
+    The scratch folder that HTCondor names in TMPDIR often is too deep. PyTorch's data loaders then hang silently.
+    """
+    return len(os.fsencode(folder)) <= _MAX_SOCKET_FOLDER_BYTES
