@@ -8,7 +8,6 @@ from pathlib import Path
 
 from packtrain.engines.api import min_live_interval_s
 from packtrain.plan import CheckpointConfig, Job, Location, Output, Plan, Resources, RunFolder
-from packtrain.report.gc_pause import gc_paused
 from packtrain.report.history import FailureCategory, JobHistory, Outcome
 from packtrain.report.history import JobRecord as JobOfHistory
 from packtrain.report.readers.end_status import classify_job
@@ -35,9 +34,8 @@ _STILL_RUNNING = SessionEnd(Outcome.RUNNING, FailureCategory.NONE)
 
 def simulate_run(model: PoolModel, scenario: Scenario, n_jobs: int, seed: int) -> JobHistory:
     """Return the history of one simulated run; identical arguments give identical histories."""
-    with gc_paused():
-        run = _run_supervised if scenario.is_supervised else _run_unsupervised
-        return run(model, scenario, n_jobs, seed)
+    run = _run_supervised if scenario.is_supervised else _run_unsupervised
+    return run(model, scenario, n_jobs, seed)
 
 
 def _run_unsupervised(model: PoolModel, scenario: Scenario, n_jobs: int, seed: int) -> JobHistory:

@@ -13,8 +13,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from packtrain.events import Event, kinds
+from packtrain.formatting import replace_control_chars
 from packtrain.report.history import ExecutionRecord, InputTransfer, Outcome
-from packtrain.report.number_format import replace_control_chars
 from packtrain.report.readers.end_status import RUNNING, EndStatus
 from packtrain.report.readers.values import parse_amount, parse_count
 from packtrain.state.slot_time import Phase, PhaseSpan, SlotSession, merge_spans

@@ -19,8 +19,8 @@ from packtrain.condor.eventlog.attributes import EventAttributes, event_attribut
 from packtrain.condor.eventlog.job_event import EventTuple, JobEvent, JobId
 from packtrain.errors import FormatError
 from packtrain.events import Event
+from packtrain.formatting import replace_control_chars
 from packtrain.report.history import ExecutionRecord, FailureCategory, JobRecord, Outcome
-from packtrain.report.number_format import replace_control_chars
 from packtrain.report.readers import condor_end_status
 from packtrain.report.readers.agent_timeline import (
     AGENT_EVENT_KINDS,
