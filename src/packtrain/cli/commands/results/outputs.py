@@ -10,8 +10,9 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
 from packtrain import formatting, services
-from packtrain.cli.ui.output import console, dry_run_option, json_option, pluralize, print_next_commands, print_result
+from packtrain.cli.ui.output import console, dry_run_option, json_option, print_next_commands, print_result
 from packtrain.errors import NotFoundError, UsageError
+from packtrain.formatting import pluralize
 from packtrain.plan import Job, RemoteFile, RunFolder, read_plan
 from packtrain.state import JobStatus, RunState
 from packtrain.transfer.api import ListedObject

@@ -7,8 +7,9 @@ from pathlib import Path
 import click
 
 from packtrain import services
-from packtrain.cli.ui.output import dry_run_option, json_option, pluralize, print_result
+from packtrain.cli.ui.output import dry_run_option, json_option, print_result
 from packtrain.errors import NotFoundError, UsageError
+from packtrain.formatting import pluralize
 from packtrain.plan import RunFolder
 from packtrain.report.readers.training_curves import TrainingCurves, format_subtitle
 

@@ -10,11 +10,11 @@ from packtrain import services
 from packtrain.cli.ui.output import (
     dry_run_option,
     json_option,
-    pluralize,
     print_next_commands,
     print_result,
     print_warning,
 )
+from packtrain.formatting import pluralize
 from packtrain.store import RunInfo, SqliteStore
 
 _CANCEL_TIMEOUT_S = 120.0
