@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 from packtrain.errors import FailedError, TransferError
+from packtrain.formatting import format_duration
 from packtrain.transfer.api import FULL_RANGE, ByteRange, ObjectInfo, ObjectStream, Replica
 from packtrain.transfer.cancellation import cancellation_scope
 from packtrain.transfer.engine.coordinator import DirectWriter, FetchCoordinator
@@ -402,7 +403,8 @@ class DownloadWorker:
 
     def _slow_error(self, range_request: RangeRequest, silent_s: float, is_slow: bool) -> TransferError:
         url = redact_url(range_request.source_stats.replica.location.url)
-        problem = "is much slower than the other connections" if is_slow else f"sent nothing for {silent_s:.0f} s"
+        silence = f"sent nothing for {format_duration(silent_s)}"
+        problem = "is much slower than the other connections" if is_slow else silence
         return TransferError("service_unavailable", f"{url}: the server {problem}", url)
 
     def _different_object_error(self, range_request: RangeRequest) -> TransferError:
