@@ -287,7 +287,7 @@ def test_too_large_local_input(workspace):
     workspace.write_file("input: {file: {path: big.bin}, unpack: never}\n" + QUICK)
     with workspace.pool.override_config(MAX_TRANSFER_INPUT_MB=5000):
         workspace.run("run", "workflow.yaml", "--on", "htcondor", exit_code=2)
-        assert "send 6.0 GB to each job, but sends at most 5.2 GB" in workspace.stderr
+        assert "send 6 GB to each job, but sends at most 5.2 GB" in workspace.stderr
         assert "transfer: agent" in workspace.stderr
         assert workspace.run_json("ps") == []
 

@@ -53,7 +53,7 @@ def test_agent_fetches_inputs_over_the_limit(workspace, origin, source):
     with workspace.pool.override_config(MAX_TRANSFER_INPUT_MB=50):
         workspace.write_file(HEAD + template % ("file: {path: big.bin}", "condor") + SIZE)
         workspace.run("run", "workflow.yaml", "--on", "htcondor", exit_code=2)
-        assert "send 60.0 MB to each job, but sends at most 52.4 MB" in workspace.stderr
+        assert "send 60 MB to each job, but sends at most 52.4 MB" in workspace.stderr
         run(workspace, template % (source.replace("ORIGIN", origin.url), "agent") + SIZE)
     assert read_outputs(workspace) == {"size.txt": b"60000000\n"}
     assert "big.bin" not in transfer_input_list(workspace)
@@ -65,7 +65,7 @@ def test_input_of_six_gigabytes_is_rejected(workspace):
     with workspace.pool.override_config(MAX_TRANSFER_INPUT_MB=5000):
         workspace.run("run", "workflow.yaml", "--on", "htcondor", exit_code=2)
         assert (
-            "send 6.0 GB to each job, but sends at most 5.2 GB" in workspace.stderr
+            "send 6 GB to each job, but sends at most 5.2 GB" in workspace.stderr
             and "transfer: agent" in workspace.stderr
         )
         assert workspace.pool.queue("true") == []

@@ -26,6 +26,12 @@ from packtrain.transfer.urls import append_to_url_path
 _SPOT_CHECKS = 8
 
 
+def index_cache_dir() -> Path:
+    """Return the folder of this user's indexes."""
+    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(cache) / "packtrain" / "indexes"
+
+
 def index_cache_key(archives: Sequence[IndexedArchive], selection: str) -> str:
     """Return the name of a cached index. A changed archive at the same URL has another name."""
     identity = [

@@ -82,7 +82,7 @@ class SimulatedEngine:
             if request.attempt_id not in self._attempts and request.attempt_id not in self._finished_jobs:
                 overrides = request.overrides
                 avoid = self._intern_set(overrides.avoid_sites), self._intern_set(overrides.avoid_nodes)
-                attempt = SimulatedAttempt(request.attempt_id, request.job.id, self.event_queue.now, *avoid)
+                attempt = SimulatedAttempt(request.attempt_id, request.job.id, *avoid)
                 self._attempts[request.attempt_id] = attempt
                 self.pool.submit(attempt)
         return {}

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from packtrain.errors import UsageError
+
 ERROR = "error"
 WARNING = "warning"
 
@@ -44,6 +46,18 @@ class Diagnostic:
 
     def to_data(self) -> dict[str, Any]:
         return asdict(self)
+
+
+class WorkflowError(UsageError):
+    """A workflow that cannot be run.
+
+    Args:
+        diagnostics: All errors and warnings; at least one of them is an error.
+    """
+
+    def __init__(self, diagnostics: Iterable[Diagnostic]) -> None:
+        self.diagnostics = tuple(diagnostics)
+        super().__init__("\n".join(str(diagnostic) for diagnostic in self.diagnostics if diagnostic.is_error))
 
 
 @dataclass(frozen=True)

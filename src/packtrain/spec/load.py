@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
@@ -48,20 +49,30 @@ class ModuleLoadResult:
     diagnostics: tuple[Diagnostic, ...]
 
 
-def load_workflow_file(path: str | os.PathLike[str]) -> LoadResult:
-    """Load a workflow file. Invalid content and unreadable files become diagnostics, never exceptions."""
+def load_workflow_file(path: str | os.PathLike[str], overrides: Mapping[str, Any] | None = None) -> LoadResult:
+    """Load a workflow file. Invalid content and unreadable files become diagnostics, never exceptions.
+
+    Args:
+        path: The file.
+        overrides: Top-level keys that replace those of the file.
+    """
     name = os.fspath(path)
     try:
         with open(name, "rb") as file:
             data = file.read(yaml_loader.MAX_FILE_BYTES + 1)
     except (OSError, ValueError) as error:
         return LoadResult(None, (_unreadable_file_diagnostic(name, error),))
-    return load_workflow_text(data, name)
+    return load_workflow_text(data, name, overrides)
 
 
-def load_workflow_text(text: str | bytes, filename: str = "workflow.yaml") -> LoadResult:
+def load_workflow_text(
+    text: str | bytes, filename: str = "workflow.yaml", overrides: Mapping[str, Any] | None = None
+) -> LoadResult:
     """Load a workflow from text; diagnostics name `filename`."""
-    return validate_workflow(yaml_loader.parse_yaml(text, filename))
+    document = yaml_loader.parse_yaml(text, filename)
+    if overrides and isinstance(document.value, dict):
+        document = replace(document, value={**document.value, **overrides})
+    return validate_workflow(document)
 
 
 def validate_workflow(document: yaml_loader.YamlDocument) -> LoadResult:

@@ -1,5 +1,11 @@
-"""From a workflow file to a run on disk.
+"""From a workflow to a run on disk, in one path that the command line and the Python API share.
 
-`prepare` reads, checks and plans a workflow file (a `Submission`), and creates the run's folder and its row in the
-store. `preflight` queries the sizes of the inputs in between. Start reading at `prepare.prepare_submission`.
+`prepare` loads, checks and plans a workflow and returns a `Submission`; what takes long is reported to a `Progress`.
+`create_run` writes the run's folder and adds it to the store. Start reading at `prepare.prepare`.
 """
+
+from packtrain.submission.create_run import create_run
+from packtrain.submission.prepare import Goal, Submission, prepare
+from packtrain.submission.progress import Progress
+
+__all__ = ["Goal", "Progress", "Submission", "create_run", "prepare"]

@@ -1,70 +1,217 @@
-"""Read, check and plan a workflow file, and create its run.
+"""Load, check and plan a workflow: everything between the file and the run on disk, in this order.
+
+    load → draft the plan → secrets, engine limits → sizes of the inputs → complete the plan → digests, access, pool
+    → indexes of streamed inputs, which complete the plan instead
 
 Not part of `services`, because reading workflows takes half a second to import and most commands never do it.
 """
 
 from __future__ import annotations
 
+import enum
 import secrets
-import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
-from packtrain import notifications
-from packtrain.condor.submitfile import is_submit_file, load_submit_file
-from packtrain.engines.bundle import build_agent, write_launcher
-from packtrain.engines.htcondor import run_setup, shell_runner, supervisor_job
-from packtrain.engines.htcondor.condor_client import CondorClient, load_bindings
-from packtrain.errors import UsageError
-from packtrain.events import Event, kinds, new_emitter_id
-from packtrain.plan import Input, Plan, RunFolder, write_plan
-from packtrain.planner import stream_planner
-from packtrain.planner.engine_limits import check_engine_limits, clamp_memory
-from packtrain.planner.make_plan import PlanResult, make_plan
-from packtrain.planner.secret_sources import ResolvedSecrets, resolve_secrets, write_secret_sources, write_secrets
-from packtrain.services import engine_capabilities, load_site_history
-from packtrain.spec.diagnostics import WARNING, Diagnostic, SourceMap
-from packtrain.spec.load import LoadResult, load_workflow_file
+from packtrain.engines.htcondor.condor_client import CondorClient
+from packtrain.engines.htcondor.run_settings import RunSettings
+from packtrain.engines.htcondor.run_setup import find_problems, make_run_settings
+from packtrain.engines.htcondor.shell_runner import RunnerChoice, choose_runner
+from packtrain.engines.htcondor.supervisor_job import reject_getenv
+from packtrain.indexing import get_or_build_index
+from packtrain.indexing.existing import index_cache_dir
+from packtrain.plan import Input, Plan, RunFolder
+from packtrain.planner.engine_limits import check_engine_limits
+from packtrain.planner.make_plan import make_plan
+from packtrain.planner.plan_summary import PlanSummary, summarize_plan
+from packtrain.planner.preflight import check_input_access, run_preflight
+from packtrain.planner.published_digests import check_digests
+from packtrain.planner.secret_sources import SecretSource, resolve_secrets, secret_resolver
+from packtrain.planner.stream_planner import make_index_request, streamed_inputs
+from packtrain.services import engine_capabilities
+from packtrain.spec.diagnostics import WARNING, Diagnostic, SourceMap, WorkflowError
 from packtrain.spec.user_config import load_user_config
-from packtrain.store import RunInfo, SqliteStore
+from packtrain.state.site_history import EMPTY_HISTORY, SiteHistory
 from packtrain.stream.index import Index
+from packtrain.submission.complete_plan import PlanFacts, complete_plan
+from packtrain.submission.load_workflow import WorkflowSource, find_workflow_dir, load_workflow
+from packtrain.submission.progress import Progress
+from packtrain.transfer.api import SecretResolver
+
+_INDEX_RETRY_TIMEOUT_S = 60.0
+
+
+class Goal(enum.IntEnum):
+    """How far `prepare` goes. Each goal includes the ones before."""
+
+    CHECK = 1  # check the file; contacts no server
+    PLAN = 2  # query the sizes of the inputs
+    DRY_RUN = 3  # check the access to the inputs, and what the pool would reject
+    RUN = 4  # find or build the indexes of streamed inputs
 
 
 @dataclass(frozen=True)
 class Submission:
-    """A checked and planned workflow. Nothing is written to disk yet."""
+    """A workflow that is ready to run. Nothing is written to disk yet."""
 
-    plan_result: PlanResult | None
-    resolved_secrets: ResolvedSecrets
+    plan: Plan
+    summary: PlanSummary
     run_folder: RunFolder
     workflow_dir: Path
-    diagnostics: tuple[Diagnostic, ...]
-    source_map: SourceMap = field(default_factory=SourceMap)  # line numbers of the workflow file
-    disk_bytes: int | None = None  # disk space that one job needs, if known
+    diagnostics: tuple[Diagnostic, ...]  # warnings
+    secret_sources: Mapping[str, SecretSource] = field(repr=False)
+    secret_values: Mapping[str, str] = field(repr=False)
+    run_settings: RunSettings | None = None  # for HTCondor
     without_agent: bool = False  # the image has no Python, so jobs run without the agent
     index_paths: tuple[Path, ...] = ()  # indexes of streamed inputs; the run gets copies
 
-    @property
-    def has_errors(self) -> bool:
-        return any(diagnostic.is_error for diagnostic in self.diagnostics)
 
-    @property
-    def plan(self) -> Plan:
-        """The plan. Raises UsageError if the workflow has errors."""
-        if self.plan_result is None:
-            raise UsageError("the workflow has errors, so there is no plan")
-        return self.plan_result.plan
+def prepare(
+    workflow: WorkflowSource,
+    engine: str,
+    *,
+    goal: Goal = Goal.RUN,
+    progress: Progress | None = None,
+    matrix: Mapping[str, Any] | None = None,
+    expect: tuple[str, ...] = (),
+    strict: bool = True,
+    no_container: bool = False,
+    no_gpu: bool = False,
+    offline: bool = False,
+    detach: bool = False,
+    site_history: SiteHistory = EMPTY_HISTORY,
+) -> Submission:
+    """Load, check and plan a workflow.
 
+    Args:
+        workflow: The path of a workflow file or submit file, or a mapping with the keys of a workflow file.
+        engine: The name of the engine, `local` or `htcondor`.
+        goal: How far to go.
+        progress: Receives diagnostics as they are found, the summary of the plan, and the progress of slow steps.
+        matrix: Replaces the matrix of the workflow.
+        expect: More files that the outputs must contain.
+        strict: Report what this machine lacks (a GPU, a variable with a token) as errors; else as warnings.
+        no_container: Run every step on the host.
+        no_gpu: Ignore the GPUs that the workflow requests.
+        offline: Do not query the sizes of the inputs.
+        detach: Also check that the run works with a detached supervisor.
+        site_history: What earlier runs learned about sites and servers.
 
-def load_workflow(file: Path, expect: tuple[str, ...] = ()) -> LoadResult:
-    """Load a workflow file or a submit file. `expect` adds files that the outputs must contain."""
-    return (
-        load_submit_file(file, expect).load_result
-        if is_submit_file(file)
-        else load_workflow_file(file).with_expected_outputs(expect)
+    Raises:
+        WorkflowError: The workflow has errors.
+        UsageError: The engine is unknown, or the run cannot be detached.
+        FailedError: A streamed input cannot be indexed.
+    """
+    progress = progress or Progress()
+    diagnostics = _Diagnostics(progress)
+    draft = _make_draft(workflow, engine, diagnostics, matrix, expect, strict, no_container, no_gpu)
+    facts = PlanFacts(engine_capabilities(engine), draft.run_folder.indexes, site_history.source_speeds())
+    if goal >= Goal.PLAN and not offline:
+        with progress.querying_inputs():
+            facts = replace(facts, preflight=run_preflight(draft.plan, draft.secret_values))
+    runner = RunnerChoice()
+    if goal >= Goal.DRY_RUN and engine == "htcondor":
+        runner = choose_runner(draft.plan, draft.source_map)
+        facts = replace(facts, without_agent=runner.without_agent)
+    plan = complete_plan(draft.plan, facts)
+    summary = summarize_plan(plan, facts.preflight)
+    settings = None
+    if goal >= Goal.PLAN:
+        diagnostics.add(check_digests(plan, draft.source_map))
+        diagnostics.raise_errors()
+    if goal >= Goal.DRY_RUN and engine != "local":
+        user_config = load_user_config().htcondor
+        diagnostics.add(check_input_access(plan, facts.preflight, draft.source_map, user_config.submit_commands))
+        settings = make_run_settings(plan, user_config, summary.disk_bytes, site_history)
+        diagnostics.add((*runner.problems, *find_problems(plan, settings, CondorClient(), draft.source_map)))
+        diagnostics.raise_errors()
+        if detach:
+            reject_getenv(settings)
+    progress.on_summary(summary)
+    if goal >= Goal.RUN and (streamed := streamed_inputs(draft.plan)):
+        facts = replace(facts, indexes=_get_indexes(streamed, secret_resolver(draft.secret_values), progress))
+        plan = complete_plan(draft.plan, facts)
+    return Submission(
+        plan=plan,
+        summary=summary,
+        run_folder=draft.run_folder,
+        workflow_dir=draft.workflow_dir,
+        diagnostics=diagnostics.found,
+        secret_sources=draft.secret_sources,
+        secret_values=draft.secret_values,
+        run_settings=settings,
+        without_agent=facts.without_agent,
+        index_paths=tuple(dict.fromkeys(index.path for index in facts.indexes.values())),
     )
+
+
+class _Diagnostics:
+    """The diagnostics found so far, each once. New ones are reported at once."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+        self.found: tuple[Diagnostic, ...] = ()
+
+    def add(self, diagnostics: Iterable[Diagnostic]) -> None:
+        new = tuple(diagnostic for diagnostic in dict.fromkeys(diagnostics) if diagnostic not in self.found)
+        self.found += new
+        if new:
+            self._progress.on_diagnostics(new)
+
+    def raise_errors(self) -> None:
+        if any(diagnostic.is_error for diagnostic in self.found):
+            raise WorkflowError(self.found)
+
+
+@dataclass(frozen=True)
+class _Draft:
+    """The plan of a workflow before any server was contacted."""
+
+    plan: Plan
+    run_folder: RunFolder
+    workflow_dir: Path
+    source_map: SourceMap
+    secret_sources: Mapping[str, SecretSource]
+    secret_values: Mapping[str, str]
+
+
+def _make_draft(
+    source: WorkflowSource,
+    engine: str,
+    diagnostics: _Diagnostics,
+    matrix: Mapping[str, Any] | None,
+    expect: tuple[str, ...],
+    strict: bool,
+    no_container: bool,
+    no_gpu: bool,
+) -> _Draft:
+    """Load and plan a workflow, read its secrets, and check that the engine can run it."""
+    capabilities = engine_capabilities(engine)
+    loaded = load_workflow(source, expect, matrix)
+    diagnostics.add(loaded.diagnostics)
+    workflow = loaded.workflow
+    if workflow is None:
+        raise WorkflowError(diagnostics.found)
+    run, workflow_dir = new_run_id(workflow.name or Path(workflow.source_map.filename).stem), find_workflow_dir(source)
+    folder = RunFolder.for_run(Path.cwd(), run)
+    result = make_plan(
+        workflow,
+        run=run,
+        engine=engine,
+        workflow_dir=workflow_dir,
+        run_folder=folder,
+        no_container=no_container,
+        no_gpu=no_gpu,
+    )
+    resolved = resolve_secrets(result.secrets, workflow_dir)
+    lacking = (*resolved.diagnostics, *check_engine_limits(result.plan, capabilities, workflow.source_map))
+    diagnostics.add(result.diagnostics)
+    diagnostics.add(lacking if strict else (replace(diagnostic, severity=WARNING) for diagnostic in lacking))
+    diagnostics.raise_errors()
+    return _Draft(result.plan, folder, workflow_dir, workflow.source_map, result.secrets, resolved.values)
 
 
 def new_run_id(name: str) -> str:
@@ -73,143 +220,18 @@ def new_run_id(name: str) -> str:
     return f"{name}-{''.join(secrets.choice(alphabet) for _ in range(4))}"
 
 
-def prepare_submission(
-    file: Path,
-    engine: str,
-    *,
-    strict: bool = True,
-    no_container: bool = False,
-    no_gpu: bool = False,
-    expect: tuple[str, ...] = (),
-) -> Submission:
-    """Read, check and plan a workflow file. Problems are returned as diagnostics, not raised.
-
-    Args:
-        file: a workflow file or a submit file.
-        engine: name of the engine, `local` or `htcondor`.
-        strict: report what this machine lacks (a GPU, a variable with a token) as errors; else as warnings.
-        no_container: run every step on the host.
-        no_gpu: ignore the GPUs that the workflow requests.
-        expect: more files that the outputs must contain.
-    """
-    capabilities = engine_capabilities(engine)
-    workflow_dir = file.absolute().parent
-    loaded = load_workflow(file, expect)
-    if loaded.workflow is None:
-        return Submission(None, ResolvedSecrets({}), RunFolder(workflow_dir), workflow_dir, loaded.diagnostics)
-    run = new_run_id(loaded.workflow.name or file.stem)
-    folder = RunFolder.for_run(Path.cwd(), run)
-    plan_result = make_plan(
-        loaded.workflow,
-        run=run,
-        engine=engine,
-        workflow_dir=workflow_dir,
-        run_folder=folder,
-        no_container=no_container,
-        no_gpu=no_gpu,
-    )
-    secrets_ = resolve_secrets(plan_result.secrets, workflow_dir)
-    limits = check_engine_limits(plan_result.plan, capabilities, loaded.workflow.source_map)
-    lacking = (*secrets_.diagnostics, *limits)
-    if not strict:
-        lacking = tuple(replace(diagnostic, severity=WARNING) for diagnostic in lacking)
-    diagnostics = tuple(dict.fromkeys((*loaded.diagnostics, *plan_result.diagnostics, *lacking)))
-    plan_result = replace(plan_result, plan=clamp_memory(plan_result.plan, capabilities))
-    return Submission(plan_result, secrets_, folder, workflow_dir, diagnostics, loaded.workflow.source_map)
-
-
-def add_pool_diagnostics(submission: Submission) -> Submission:
-    """Add problems that would make the pool reject or hold the jobs. Needs the sizes of the inputs."""
-    if submission.plan.engine != "htcondor":
-        return submission
-    settings = run_setup.make_run_settings(submission.plan, load_user_config().htcondor, submission.disk_bytes)
-    choice = shell_runner.choose_runner(submission.plan, submission.source_map)
-    problems = run_setup.find_problems(choice.plan, settings, CondorClient(), submission.source_map)
-    diagnostics = tuple(dict.fromkeys((*submission.diagnostics, *choice.problems, *problems)))
-    assert submission.plan_result is not None
-    return replace(
-        submission,
-        plan_result=replace(submission.plan_result, plan=choice.plan),
-        without_agent=choice.without_agent,
-        diagnostics=diagnostics,
-    )
-
-
-def check_detachable(submission: Submission) -> None:
-    """Raise UsageError if the run needs settings of this terminal, which a detached supervisor does not have."""
-    if submission.plan.engine == "htcondor":
-        supervisor_job.reject_getenv(
-            run_setup.make_run_settings(submission.plan, load_user_config().htcondor, submission.disk_bytes)
-        )
-
-
-def add_indexes(submission: Submission, indexes: Mapping[Input, Index]) -> Submission:
-    """Return the submission with the indexes of its streamed inputs in the plan."""
-    assert submission.plan_result is not None
-    plan = stream_planner.add_indexes(submission.plan, indexes, submission.run_folder.indexes)
-    paths = tuple(dict.fromkeys(index.path for index in indexes.values()))
-    return replace(submission, plan_result=replace(submission.plan_result, plan=plan), index_paths=paths)
-
-
-def create_run(submission: Submission, store: SqliteStore, notify_target: str | None = None) -> RunInfo:
-    """Write the folder of a run, then add the run to the store; a crash in between leaves only the folder.
-
-    Args:
-        submission: a submission without errors.
-        store: the store that gets the run.
-        notify_target: a command to run or a URL to notify when the run ends.
-    """
-    assert submission.plan_result is not None
-    site_history = load_site_history(store, submission.plan.engine)
-    plan, folder = replace(submission.plan, host_speeds=site_history.source_speeds()), submission.run_folder
-    if plan.engine == "htcondor":
-        load_bindings()  # raises UsageError before anything is written
-    folder.root.mkdir(parents=True, mode=0o700)
-    (folder.root.parent.parent / ".gitignore").write_text("*\n", encoding="utf-8")
-    write_secrets(folder.secrets, submission.resolved_secrets.values)
-    write_secret_sources(folder.secret_sources, submission.plan_result.secrets, submission.workflow_dir)
-    _copy_indexes(submission.index_paths, folder.indexes)
-    write_plan(plan, folder.plan)
-    if notify_target:
-        notifications.write_target(folder.notify, notify_target)
-    if plan.engine == "htcondor":
-        run_setup.write_run_files(
-            plan,
-            folder,
-            run_setup.make_run_settings(plan, load_user_config().htcondor, submission.disk_bytes, site_history),
-        )
-        if submission.without_agent:
-            shell_runner.write_scripts(plan, folder)
-    else:
-        _write_job_plans(plan, folder)
-    build_agent(folder.agent)
-    write_launcher(folder.launcher)
-    run_info = RunInfo(plan.run, plan.name, plan.engine, folder.root, time.time())
-    store.add_run(run_info, _make_run_created_event(plan, run_info))
-    return run_info
-
-
-def _copy_indexes(index_paths: tuple[Path, ...], folder: Path) -> None:
-    for index in index_paths:
-        folder.mkdir(exist_ok=True)
-        shutil.copyfile(index, folder / index.name)
-
-
-def _write_job_plans(plan: Plan, run_folder: RunFolder) -> None:
-    for job in plan.jobs:
-        run_folder.job_folder(job.id).mkdir(parents=True, exist_ok=True)
-        write_plan(replace(plan, jobs=(job,)), run_folder.job_plan(job.id))
-
-
-def _make_run_created_event(plan: Plan, run_info: RunInfo) -> Event:
-    points = {job.id: {var.key: str(var.value) for var in job.point} for job in plan.jobs}
-    data = {
-        "name": run_info.name,
-        "engine": run_info.engine,
-        "folder": str(run_info.folder),
-        "jobs": len(plan.jobs),
-        "points": points,
-    }
-    return Event(
-        run_info.run, "", new_emitter_id("cli"), 1, kinds.RUN_CREATED, run_info.created_at, time.monotonic(), data
-    )
+def _get_indexes(inputs: Iterable[Input], resolve_secret: SecretResolver, progress: Progress) -> dict[Input, Index]:
+    """Find or build the index of each streamed input."""
+    indexes: dict[Input, Index] = {}
+    for input_ in inputs:
+        name, started_at = input_.name or "input", time.monotonic()
+        with progress.indexing(name) as callbacks:
+            result = get_or_build_index(
+                make_index_request(input_, resolve_secret, _INDEX_RETRY_TIMEOUT_S),
+                index_cache_dir(),
+                check_cancelled=callbacks.check_cancelled,
+                on_progress=callbacks.on_progress,
+            )
+        progress.on_index(name, result, time.monotonic() - started_at)
+        indexes[input_] = result.index
+    return indexes

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,8 +15,10 @@ from packtrain.cli.ui.credentials import CredentialOptions
 from packtrain.cli.ui.output import add_hint, console
 from packtrain.cli.ui.transfer_progress import CancelToken
 from packtrain.errors import FailedError, UsageError
+from packtrain.formatting import format_percent
 from packtrain.indexing import IndexRequest, IndexResult, get_or_build_index
 from packtrain.indexing.braces import expand_braces
+from packtrain.indexing.existing import index_cache_dir
 from packtrain.stream.index import INDEX_SUFFIX, Index
 from packtrain.transfer.urls import filename_from_url
 
@@ -80,12 +81,6 @@ def url_from_argument(argument: str) -> str:
     return path.absolute().as_uri() + ("/" if path.is_dir() else "")
 
 
-def index_cache_dir() -> Path:
-    """Return the folder of indexes that were built without -o."""
-    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(cache) / "packtrain" / "indexes"
-
-
 class IndexProgressBar:
     """A progress bar in a terminal; elsewhere a line every 10 s."""
 
@@ -113,5 +108,5 @@ class IndexProgressBar:
             self._bar.update(self._task, completed=done_bytes, total=total_bytes, files=n_files)
         elif not self._quiet and time.monotonic() > self._next_line_at:
             self._next_line_at = time.monotonic() + _LINE_INTERVAL_S
-            share = f", {done_bytes / total_bytes:.0%} scanned" if total_bytes else ""
+            share = f", {format_percent(done_bytes / total_bytes)} scanned" if total_bytes else ""
             click.echo(f"{self._name}: {n_files:,} files found{share}")

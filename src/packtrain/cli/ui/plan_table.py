@@ -1,35 +1,20 @@
-"""The plan of a workflow as a table, and the preflight of its inputs. Used by plan and run."""
+"""The plan of a workflow as a table. Used by plan and run."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import nullcontext
 
-import click
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from packtrain import formatting
-from packtrain.cli.ui.output import console, pluralize, print_diagnostics
-from packtrain.errors import EXIT_USAGE
+from packtrain.cli.ui.output import pluralize
 from packtrain.planner.mode_cost import ModeCost
 from packtrain.planner.plan_summary import InputSummary, PlanSummary, StepSummary
 from packtrain.planner.stream_planner import STREAM
-from packtrain.submission.preflight import run_submission_preflight
-from packtrain.submission.prepare import Submission
 
 _MAX_JOBS_SHOWN = 8
-
-
-def preflight_or_exit(submission: Submission, *, offline: bool) -> tuple[Submission, PlanSummary]:
-    """Query the sizes of the inputs and summarize the plan; print digests that cannot be checked and exit."""
-    with console().status("querying the sizes of the inputs …") if console().is_terminal else nullcontext():
-        result = run_submission_preflight(submission, offline=offline)
-    if result.digest_errors:
-        print_diagnostics(result.digest_errors)
-        raise click.exceptions.Exit(EXIT_USAGE)
-    return result.submission, result.summary
 
 
 def print_plan(out: Console, summary: PlanSummary) -> None:

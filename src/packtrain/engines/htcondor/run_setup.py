@@ -12,9 +12,9 @@ from packtrain.engines.htcondor.condor_client import CondorClient
 from packtrain.engines.htcondor.container import job_image
 from packtrain.engines.htcondor.run_settings import RunSettings, SitePreferences
 from packtrain.engines.htcondor.submit_lines import rejected_lines
+from packtrain.formatting import format_size
 from packtrain.plan import Job, Plan, RunFolder, SecretOrStr, encode
 from packtrain.spec.diagnostics import Diagnostic, DiagnosticReport, SourceMap
-from packtrain.spec.units import format_size
 from packtrain.spec.user_config import HtcondorConfig
 from packtrain.state.site_history import EMPTY_HISTORY, SiteHistory, compute_dataset_id
 

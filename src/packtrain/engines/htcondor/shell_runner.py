@@ -32,9 +32,8 @@ _IMAGE_KEYS = ("environment", "container", "image")
 
 @dataclass(frozen=True)
 class RunnerChoice:
-    """Whether a run uses the agent, and its plan, which is changed if it does not."""
+    """Whether a run does without the agent; then its plan needs `use_plugin_transfer`."""
 
-    plan: Plan
     without_agent: bool = False
     problems: tuple[Diagnostic, ...] = ()
 
@@ -43,15 +42,15 @@ def choose_runner(plan: Plan, origin: SourceMap | None) -> RunnerChoice:
     """Decide whether the jobs of a plan can use the agent, with a diagnostic if they cannot."""
     image = job_image(plan.jobs[0])
     if not lacks_python(image):
-        return RunnerChoice(plan)
+        return RunnerChoice()
     message = f"the image {image} has no Python 3.9 or newer, so packtrain's agent cannot run in it"
     reason = next(_reasons_agent_needed(plan.jobs[0]), "")
     if reason:
         error = _make_problem(ERROR, f"{message}, but {reason}", "use an image with Python", origin)
-        return RunnerChoice(plan, without_agent=False, problems=(error,))
+        return RunnerChoice(problems=(error,))
     message += ": HTCondor's plugins fetch inputs with a URL, and outputs are only checked for existence"
     warning = _make_problem(WARNING, message, "", origin)
-    return RunnerChoice(_use_plugin_transfer(plan), without_agent=True, problems=(warning,))
+    return RunnerChoice(without_agent=True, problems=(warning,))
 
 
 def _make_problem(severity: str, message: str, hint: str, origin: SourceMap | None) -> Diagnostic:
@@ -80,7 +79,9 @@ def lacks_python(image: str) -> bool:
     return done.returncode == _NO_PYTHON_EXIT_CODE
 
 
-def _use_plugin_transfer(plan: Plan) -> Plan:
+def use_plugin_transfer(plan: Plan) -> Plan:
+    """Return the plan of a run without the agent: HTCondor and its plugins transfer all inputs."""
+
     def with_transfer_method(source: Input) -> Input:
         return replace(source, transfer=CONDOR if is_local(source) else PLUGIN)
 

@@ -144,7 +144,7 @@ def test_missing_input(folder, missing):
 
 
 def test_no_fallback_to_agent():
-    plan = shell_runner._use_plugin_transfer(Plan("run-1", "run", "htcondor", (make_job("true"),)))
+    plan = shell_runner.use_plugin_transfer(Plan("run-1", "run", "htcondor", (make_job("true"),)))
     assert not plan.recovery.fallback_to_agent
 
 
@@ -178,9 +178,10 @@ def test_image_without_python(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", f"{apptainer.install_dir()}/usr/bin:{os.environ['PATH']}")
     image = apptainer.build_sif(tmp_path / "image.sif")
     assert shell_runner.lacks_python(str(image))
-    choice = shell_runner.choose_runner(plan_with_image(image), None)
+    plan = plan_with_image(image)
+    choice = shell_runner.choose_runner(plan, None)
     assert choice.without_agent
-    assert [source.transfer for source in choice.plan.jobs[0].inputs] == ["plugin"]
+    assert [source.transfer for source in shell_runner.use_plugin_transfer(plan).jobs[0].inputs] == ["plugin"]
     assert "has no Python 3.9 or newer" in choice.problems[0].message
     assert not choice.problems[0].is_error
     rejected = shell_runner.choose_runner(plan_with_image(image, expect=[ExpectedOutput("m.pt", torch=True)]), None)

@@ -17,7 +17,8 @@ from packtrain.cli.ui.output import (
     resource_override_options,
 )
 from packtrain.errors import EXIT_USAGE
-from packtrain.submission import prepare
+from packtrain.spec.diagnostics import WorkflowError
+from packtrain.submission import Goal, prepare
 
 
 @click.command(name="check")
@@ -34,15 +35,20 @@ def command(
     file: Path, engine: str | None, no_container: bool, no_gpu: bool, expect: tuple[str, ...], as_json: bool
 ) -> None:
     """Check a workflow or submit file and list every problem with its line. Exits with 2 if there are errors."""
-    submission = prepare.prepare_submission(
-        file,
-        engine or "local",
-        strict=engine is not None,
-        no_container=no_container,
-        no_gpu=no_gpu,
-        expect=expect,
-    )
-    diagnostics = submission.diagnostics
+    n_jobs = 0
+    try:
+        submission = prepare(
+            file,
+            engine or "local",
+            goal=Goal.CHECK,
+            strict=engine is not None,
+            no_container=no_container,
+            no_gpu=no_gpu,
+            expect=expect,
+        )
+        diagnostics, n_jobs = submission.diagnostics, len(submission.plan.jobs)
+    except WorkflowError as error:
+        diagnostics = error.diagnostics
     n_errors = sum(diagnostic.is_error for diagnostic in diagnostics)
     data = {
         "file": str(file),
@@ -56,8 +62,7 @@ def command(
         if n_errors:
             out.print(f"{file}: {counts}", style="red")
             return
-        jobs = pluralize(len(submission.plan.jobs), "job")
-        out.print(f"{file} is a valid workflow of {jobs} ({counts})", style="green")
+        out.print(f"{file} is a valid workflow of {pluralize(n_jobs, 'job')} ({counts})", style="green")
         print_next_commands((f"packtrain plan {file}", "show what it would do"), (f"packtrain run {file}", "run it"))
 
     print_result(as_json, data, print_text)

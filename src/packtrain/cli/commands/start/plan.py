@@ -9,14 +9,13 @@ import click
 from packtrain.cli.ui.options import expect_option
 from packtrain.cli.ui.output import (
     json_option,
-    print_diagnostics,
     print_next_commands,
     print_result,
     resource_override_options,
 )
-from packtrain.cli.ui.plan_table import preflight_or_exit, print_plan
-from packtrain.errors import EXIT_USAGE
-from packtrain.submission import prepare
+from packtrain.cli.ui.plan_table import print_plan
+from packtrain.cli.ui.submission_progress import SubmissionProgress, exit_on_workflow_error
+from packtrain.submission import Goal, prepare
 
 
 @click.command(name="plan")
@@ -36,13 +35,18 @@ def command(
     as_json: bool,
 ) -> None:
     """Show what `packtrain run` would do: jobs, data and sizes, resources, steps, expected files, outputs."""
-    submission = prepare.prepare_submission(
-        file, engine, strict=False, no_container=no_container, no_gpu=no_gpu, expect=expect
-    )
-    print_diagnostics(submission.diagnostics)
-    if submission.has_errors:
-        raise click.exceptions.Exit(EXIT_USAGE)
-    _, summary = preflight_or_exit(submission, offline=offline)
+    with exit_on_workflow_error():
+        summary = prepare(
+            file,
+            engine,
+            goal=Goal.PLAN,
+            progress=SubmissionProgress(quiet=as_json),
+            strict=False,
+            no_container=no_container,
+            no_gpu=no_gpu,
+            expect=expect,
+            offline=offline,
+        ).summary
     print_result(as_json, summary.to_data(), lambda out: print_plan(out, summary))
     if not as_json:
         print_next_commands((f"packtrain run {file}", "run it"))

@@ -7,17 +7,19 @@ from pathlib import Path
 import click
 
 from packtrain import services
+from packtrain.cli.ui.foreground import supervise_and_report
 from packtrain.cli.ui.options import expect_option, notify_option
 from packtrain.cli.ui.output import (
     dry_run_option,
     json_option,
-    print_diagnostics,
     print_next_commands,
     print_result,
     resource_override_options,
 )
-from packtrain.errors import EXIT_USAGE
-from packtrain.submission import prepare
+from packtrain.cli.ui.plan_table import print_plan
+from packtrain.cli.ui.submission_progress import SubmissionProgress, exit_on_workflow_error
+from packtrain.planner.plan_summary import PlanSummary
+from packtrain.submission import Goal, create_run, prepare
 
 
 @click.command(name="run")
@@ -47,33 +49,28 @@ def command(
     The exit code is 0 if every job succeeded, else that of the first failure (docs/reference/failures.md). Ctrl-C
     stops the run cleanly; `packtrain resume` continues it.
     """
-    from packtrain.cli.ui.plan_table import preflight_or_exit, print_plan
-    from packtrain.cli.ui.stream_indexes import ensure_indexes
-
-    submission = prepare.prepare_submission(file, engine, no_container=no_container, no_gpu=no_gpu, expect=expect)
-    if not as_json or submission.has_errors:
-        print_diagnostics(submission.diagnostics)
-    if submission.has_errors:
-        raise click.exceptions.Exit(EXIT_USAGE)
-    printed = submission.diagnostics
-    submission, summary = preflight_or_exit(submission, offline=offline)
-    submission = prepare.add_pool_diagnostics(submission)
-    print_diagnostics([diagnostic for diagnostic in submission.diagnostics if diagnostic not in printed])
-    if submission.has_errors:
-        raise click.exceptions.Exit(EXIT_USAGE)
-    if detach:
-        prepare.check_detachable(submission)
-    if dry_run or not as_json:
-        print_result(as_json, summary.to_data(), lambda out: print_plan(out, summary))
-    if not dry_run:
-        _start_run(ensure_indexes(submission, quiet=as_json), detach, notify_target, as_json)
-
-
-def _start_run(submission: prepare.Submission, detach: bool, notify_target: str | None, as_json: bool) -> None:
-    from packtrain.cli.ui.foreground import supervise_and_report
-
     store = services.open_store()
-    run_info = prepare.create_run(submission, store, notify_target)
+
+    def show_plan(summary: PlanSummary) -> None:
+        if dry_run or not as_json:
+            print_result(as_json, summary.to_data(), lambda out: print_plan(out, summary))
+
+    with exit_on_workflow_error():
+        submission = prepare(
+            file,
+            engine,
+            goal=Goal.DRY_RUN if dry_run else Goal.RUN,
+            progress=SubmissionProgress(as_json, show_plan),
+            no_container=no_container,
+            no_gpu=no_gpu,
+            expect=expect,
+            offline=offline,
+            detach=detach,
+            site_history=services.load_site_history(store, engine),
+        )
+    if dry_run:
+        return
+    run_info = create_run(submission, store, notify_target)
     run = run_info.run
     if detach:
         pid = services.start_detached_supervisor(run_info, store, reopen=False)

@@ -1,0 +1,50 @@
+"""Load the workflow of a submission: a workflow file, a submit file, or a document that a program made."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from packtrain.condor.submitfile import is_submit_file, load_submit_file
+from packtrain.errors import UsageError
+from packtrain.spec.diagnostics import SourceMap
+from packtrain.spec.load import LoadResult, load_workflow_file, validate_workflow
+from packtrain.spec.yaml_loader import YamlDocument
+
+WorkflowSource = str | os.PathLike[str] | Mapping[str, Any]
+
+
+def load_workflow(
+    source: WorkflowSource, expect: tuple[str, ...] = (), matrix: Mapping[str, Any] | None = None
+) -> LoadResult:
+    """Load a workflow.
+
+    Args:
+        source: The path of a workflow file or submit file, or a mapping with the keys of a workflow file.
+        expect: Files that the outputs must contain, in addition to those of the workflow.
+        matrix: Replaces the matrix of the workflow.
+    """
+    overrides = {} if matrix is None else {"matrix": _to_json_values(matrix)}
+    if isinstance(source, Mapping):
+        document = YamlDocument({**_to_json_values(source), **overrides}, SourceMap(), ())
+        return validate_workflow(document).with_expected_outputs(expect)
+    path = Path(source)
+    if is_submit_file(path):
+        if overrides:
+            raise UsageError(f"{path} is a submit file and has no matrix; `packtrain convert` makes a workflow of it")
+        return load_submit_file(path, expect).load_result
+    return load_workflow_file(path, overrides).with_expected_outputs(expect)
+
+
+def find_workflow_dir(source: WorkflowSource) -> Path:
+    """Return the folder to which paths in the workflow are relative."""
+    return Path.cwd() if isinstance(source, Mapping) else Path(source).absolute().parent
+
+
+def _to_json_values(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the document as a file would contain it: tuples become lists; paths and NumPy's numbers become text."""
+    values: dict[str, Any] = json.loads(json.dumps(dict(document), default=str))
+    return values
