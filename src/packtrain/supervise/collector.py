@@ -130,8 +130,8 @@ def _event_content(update: AttemptUpdate) -> tuple[str, dict[str, Any]] | None:
         case ExecutionInterrupted():
             return kinds.EXECUTION_INTERRUPTED, {**where, **_end_data(update)}
         case Held():
-            codes = {"action": update.action, "code": update.code, "subcode": update.subcode}
-            return kinds.ATTEMPT_HELD, {**where, **_end_data(update), **codes}
+            hold = {"action": update.action, "code": update.code, "subcode": update.subcode}
+            return kinds.ATTEMPT_HELD, {**where, **_end_data(update), **hold}
         case Released():
             return kinds.ATTEMPT_RELEASED, where
         case TransferChanged():

@@ -6,14 +6,15 @@ A supervisor keeps no state of its own: everything it knows, it reads back from 
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from packtrain.engines.updates import AttemptUpdate
 from packtrain.events import Event, kinds, new_emitter_id
 from packtrain.state import JobState, RunState
 from packtrain.state.run import INFORMATIONAL_KINDS
 from packtrain.store import Lease, Store
+from packtrain.supervise.collector import Collector
 from packtrain.supervise.decisions import Decision, event_from_decision
 from packtrain.supervise.lease import LEASE_TTL_S, acquire_lease
 
@@ -36,11 +37,13 @@ class LeasedRun:
         store: Store,
         run_id: str,
         job_ids: Iterable[str],
-        lease: Lease | None = None,
-        clock: Callable[[], float] = time.time,
-        monotonic: Callable[[], float] = time.monotonic,
+        collector: Collector,
+        lease: Lease | None,
+        clock: Callable[[], float],
+        monotonic: Callable[[], float],
     ) -> None:
-        self._store, self._run_id, self._clock, self._monotonic = store, run_id, clock, monotonic
+        self._store, self._run_id, self._collector = store, run_id, collector
+        self._clock, self._monotonic = clock, monotonic
         self._emitter, self._seq, self._last_event_id = new_emitter_id("supervisor"), 0, 0
         self._lease, self._renewed_at = lease, monotonic()
         self.state = RunState(run_id, {job_id: JobState(job_id) for job_id in job_ids})
@@ -99,6 +102,11 @@ class LeasedRun:
         for decision in decisions:
             _logger.debug("%s: decided %s", self._run_id, decision)
         self.emit([(decision.job, *event_from_decision(decision)) for decision in decisions])
+        self.read_new_events()
+
+    def collect(self, updates: Sequence[AttemptUpdate]) -> None:
+        """Store what the engine reported and what agents wrote into their journals, and apply it."""
+        self._collector.collect(self.state, updates)
         self.read_new_events()
 
     def read_new_events(self) -> None:

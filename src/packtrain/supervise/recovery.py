@@ -10,7 +10,6 @@ from packtrain.engines.updates import AttemptUpdate, Gone
 from packtrain.errors import UnavailableError
 from packtrain.state import Execution, JobState, JobStatus
 from packtrain.state.job import HOLD_QUEUE_TIMEOUT
-from packtrain.supervise.collector import Collector
 from packtrain.supervise.decisions import Reopen
 from packtrain.supervise.executor import DecisionExecutor
 from packtrain.supervise.leased_run import LeasedRun
@@ -20,59 +19,45 @@ _RECOVER_TIMEOUT_S = 60.0
 
 
 class RunRecovery:
-    """Recovers one run.
+    """Recovers one run. An unavailable engine is asked again after `retry_interval_s`."""
 
-    Args:
-        run: The run.
-        engine: The engine that runs the attempts.
-        executor: Submits attempts.
-        collector: Stores what the engine reports.
-        should_stop: Returns whether to give up waiting for the engine.
-        retry_interval_s: How long to wait before an unavailable engine is asked again.
-    """
+    def __init__(self, run: LeasedRun, engine: Engine, executor: DecisionExecutor, retry_interval_s: float) -> None:
+        self._run, self._engine, self._executor, self._retry_interval_s = run, engine, executor, retry_interval_s
 
-    def __init__(
-        self,
-        run: LeasedRun,
-        engine: Engine,
-        executor: DecisionExecutor,
-        collector: Collector,
-        should_stop: Callable[[], bool],
-        retry_interval_s: float,
-    ) -> None:
-        self._run, self._engine, self._executor, self._collector = run, engine, executor, collector
-        self._should_stop, self._retry_interval_s = should_stop, retry_interval_s
-
-    def recover(self, reopen: bool, submit: bool) -> None:
+    def recover(self, reopen: bool, submit: bool, should_stop: Callable[[], bool]) -> None:
         """Ask the engine about the attempts of earlier supervisors before any action is repeated.
 
         Args:
             reopen: Reopen every job that has not succeeded, with a new budget.
             submit: Submit attempts that were decided but that the engine does not know.
+            should_stop: Returns whether to give up waiting for the engine.
 
         Raises:
             UnavailableError: The engine does not answer.
         """
         requests = [self._executor.make_request(job.id, e.attempt_id) for job, e in self._live_executions()]
-        updates = self._ask_engine(requests)
-        self._collect(updates)
+        updates = self._ask_engine(requests, should_stop)
+        self._run.collect(updates)
         if reopen:
             unfinished = [job for job in self._run.state.jobs.values() if job.status is not JobStatus.SUCCEEDED]
             reason = "the user resumed the run"
             self._run.store_decisions([Reopen(job.id, reason, tuple(job.open_requests)) for job in unfinished])
         known_ids = {update.attempt_id for update in updates}
         unknown = [request for request in requests if request.attempt_id not in known_ids]
-        unwanted_ids = {request.attempt_id for request in unknown if self._is_unwanted(request)}
+        unwanted = [request for request in unknown if self._is_unwanted(request)]
+        wanted = [request for request in unknown if not self._is_unwanted(request)]
         detail = "the attempt was cancelled before it started"
-        self._collect([Gone(r.attempt_id, r.job.id, detail=detail) for r in unknown if r.attempt_id in unwanted_ids])
+        self._run.collect([Gone(request.attempt_id, request.job.id, detail=detail) for request in unwanted])
         if submit:
-            self._executor.submit([r for r in unknown if r.attempt_id not in unwanted_ids])
+            self._executor.submit(wanted)
         self._repeat_actions()
 
     def _live_executions(self) -> list[tuple[JobState, Execution]]:
         return [(job, execution) for job in self._run.state.jobs.values() for execution in job.live_executions]
 
-    def _ask_engine(self, requests: Sequence[SubmitRequest]) -> Sequence[AttemptUpdate]:
+    def _ask_engine(
+        self, requests: Sequence[SubmitRequest], should_stop: Callable[[], bool]
+    ) -> Sequence[AttemptUpdate]:
         """Call the engine's `recover`, and retry while the engine is unavailable.
 
         Without its answer, attempts could be started twice.
@@ -82,14 +67,10 @@ class RunRecovery:
             try:
                 return self._engine.recover(requests)
             except UnavailableError:
-                if time.monotonic() > deadline or self._should_stop():
+                if time.monotonic() > deadline or should_stop():
                     raise
             self._run.renew_lease()
             time.sleep(self._retry_interval_s)
-
-    def _collect(self, updates: Sequence[AttemptUpdate]) -> None:
-        self._collector.collect(self._run.state, updates)
-        self._run.read_new_events()
 
     def _is_unwanted(self, request: SubmitRequest) -> bool:
         job = self._run.state.jobs[request.job.id]

@@ -55,15 +55,13 @@ class Supervisor:
         self._plan_order = {job_id: position for position, job_id in enumerate(self._jobs)}
         self._stop_requested, self._handover_requested = threading.Event(), threading.Event()
         capabilities = engine.capabilities
-        self._run = LeasedRun(store, plan.run, self._jobs, lease, clock, monotonic)
-        self._policies = PolicySchedule(plan, capabilities, clock())
-        self._executor = DecisionExecutor(plan, self._run, engine)
-        self._collector = Collector(
+        collector = Collector(
             store, plan.run, folder, capabilities.has_shared_folder, capabilities.writes_journals, clock, monotonic
         )
-        self._recovery = RunRecovery(
-            self._run, engine, self._executor, self._collector, self._should_return, recover_retry_interval_s
-        )
+        self._run = LeasedRun(store, plan.run, self._jobs, collector, lease, clock, monotonic)
+        self._policies = PolicySchedule(plan, capabilities, clock())
+        self._executor = DecisionExecutor(plan, self._run, engine)
+        self._recovery = RunRecovery(self._run, engine, self._executor, recover_retry_interval_s)
         self._only_requests = False
 
     @property
@@ -107,7 +105,7 @@ class Supervisor:
         end_reason = "error"
         try:
             self._run.read_new_events()
-            self._recovery.recover(reopen, submit=not only_requests)
+            self._recovery.recover(reopen, not only_requests, self._should_return)
             end_reason = self._loop()
         except LeaseLostError:
             self._run.forget_lease()
@@ -124,8 +122,7 @@ class Supervisor:
         while True:
             updates = self._engine.poll()
             _logger.debug("poll: %d updates", len(updates))
-            self._collector.collect(self.state, updates)
-            self._run.read_new_events()
+            self._run.collect(updates)
             self._decide()
             self._store_observations()
             if self.state.is_finished and not self._is_waiting_for_copies():

@@ -33,15 +33,7 @@ _logger = logging.getLogger("packtrain.engines.htcondor")
 
 
 class SubmitQueue:
-    """Submits attempts of one run, as one cluster per set of overrides.
-
-    Args:
-        plan: The plan of the run.
-        folder: The folder of the run, where the submit files are written.
-        client: Calls the schedd.
-        monitor: Knows which attempts the pool already has, and reports rejected ones.
-        retry: Shared with other calls of the schedd.
-    """
+    """Submits attempts of one run, as one cluster per set of overrides."""
 
     def __init__(
         self, plan: Plan, folder: RunFolder, client: CondorClient, monitor: JobMonitor, retry: RetryTimer

@@ -257,3 +257,12 @@ def test_submit_errors_are_temporary_or_permanent(monkeypatch, message, error_ty
     with pytest.raises(error_type):
         CondorClient().submit("queue")
     assert len(descriptions) == 1
+
+
+def test_debug_log(folder, caplog):
+    caplog.set_level("DEBUG", "packtrain.engines.htcondor")
+    engine = make_engine(folder, FakeClient([LOST]))
+    engine.submit([make_request(0)])
+    assert "1 attempts wait: the answer was lost" in caplog.text
+    engine.poll()
+    assert "submitted 1 attempts as cluster 1, the first is 0-1" in caplog.text

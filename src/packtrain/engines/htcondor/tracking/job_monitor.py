@@ -19,13 +19,7 @@ _logger = logging.getLogger("packtrain.engines.htcondor")
 
 
 class JobMonitor:
-    """The jobs of one run in the pool, and the updates that have not been reported yet.
-
-    Args:
-        plan: The plan of the run.
-        folder: The folder of the run, with the event log and the saved items of its clusters.
-        client: Calls the schedd.
-    """
+    """The jobs of one run in the pool, and the updates that have not been reported yet."""
 
     def __init__(self, plan: Plan, folder: RunFolder, client: CondorClient) -> None:
         self._folder = folder
