@@ -131,6 +131,16 @@ def test_unreachable_schedd_is_retried(folder):
     assert len(client.descriptions) == 1
 
 
+def test_unreachable_schedd_is_left_alone_for_a_while(folder):
+    client = FakeClient([LOST])
+    engine = HtcondorEngine(PLAN, folder, client, retry_interval_s=3600.0)
+    engine.submit([make_request(0)])
+    engine.poll()
+    engine.cancel(["0-1"])
+    assert gone_kinds(engine.poll()) == {"0-1": ""}, "what does not need the schedd is done"
+    assert (client.descriptions, client.removed) == ([], [])
+
+
 def test_one_of_several_clusters_is_rejected(folder):
     client = FakeClient([None, REJECTED, None])
     engine = make_engine(folder, client)
