@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from packtrain.cli.ui.credentials import CredentialOptions
 from packtrain.cli.ui.download import choose_target_paths
 from packtrain.errors import FailedError, UsageError
 from packtrain.plan import Secret
+from packtrain.planner.url_credentials import CredentialOptions
 
 HOME = "https://data.example/file"
 

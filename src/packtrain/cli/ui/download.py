@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import parse_qs
 
-from packtrain.cli.ui.credentials import CredentialOptions
 from packtrain.cli.ui.output import add_hint
 from packtrain.cli.ui.transfer_progress import CancelToken, TransferProgress
 from packtrain.errors import FailedError, NotFoundError, UsageError
 from packtrain.plan import Digest, Location, RemoteFile
+from packtrain.planner.url_credentials import CredentialOptions
 from packtrain.transfer.api import ObjectInfo
 from packtrain.transfer.archive.byte_stream import stream_from_reader
 from packtrain.transfer.archive.unpack import UnpackResult, can_stream, unpack, unpack_stream

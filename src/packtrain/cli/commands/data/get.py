@@ -11,7 +11,7 @@ import click
 from rich.console import Console
 
 from packtrain import formatting
-from packtrain.cli.ui.credentials import CredentialOptions, credential_options
+from packtrain.cli.ui.credentials import credential_options
 from packtrain.cli.ui.download import (
     Downloader,
     DownloadRequest,
@@ -27,6 +27,7 @@ from packtrain.cli.ui.output import dry_run_option, json_option, pluralize, prin
 from packtrain.cli.ui.transfer_progress import TransferProgress, cancel_on_signal
 from packtrain.errors import FailedError, UsageError
 from packtrain.plan import Digest, RemoteFile
+from packtrain.planner.url_credentials import CredentialOptions
 from packtrain.transfer.api import ObjectInfo
 from packtrain.transfer.urls import filename_from_url, redact_url
 from packtrain.views.transfer import format_totals
