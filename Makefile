@@ -7,7 +7,7 @@ TESTS ?= tests
 # Otherwise every program that a test starts would be compiled again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help install demo pool test unit worker39 check bench docs wheel clean
+.PHONY: help install demo pool cluster test unit worker39 check bench docs wheel clean
 
 help: ## show this list
 	@grep -hE '^[a-z0-9]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -25,16 +25,19 @@ demo: install ## train on CIFAR-10 from a local server with a token, two short e
 pool: install ## run a real HTCondor pool of three sites until Ctrl-C
 	@$(BIN)/python -m testbed.condor_pool
 
+cluster: install ## run a real Slurm cluster of three nodes until Ctrl-C
+	@$(BIN)/python -m testbed.slurm
+
 test: check ## run everything that CI runs
 	$(BIN)/python -m testbed.components
-	$(BIN)/python -m testbed.rerun_failed $(BIN)/pytest -- -n 4 --dist loadgroup $(TESTS)
+	$(BIN)/pytest -n 4 --dist loadgroup $(TESTS)
 	$(MAKE) --no-print-directory worker39
 
 unit: install ## run the fast tests, under a minute
 	$(BIN)/pytest -n 3 -m 'not slow' tests/unit tests/architecture
 
 worker39: install ## run the tests of the worker code on a real Python 3.9
-	$(BIN)/python -m testbed.rerun_failed $(BIN)/python -m testbed.python39 -m pytest -c testbed/python39.ini --rootdir . -- -n 3 tests/unit/plan tests/unit/events tests/unit/transfer tests/unit/agent tests/unit/torch tests/unit/plugin tests/unit/stream
+	$(BIN)/python -m testbed.python39 -m pytest -c testbed/python39.ini --rootdir . -n 3 tests/unit/plan tests/unit/events tests/unit/transfer tests/unit/agent tests/unit/torch tests/unit/plugin tests/unit/stream
 
 check: install ## run ruff, mypy --strict and import-linter
 	$(BIN)/ruff check .

@@ -1,8 +1,8 @@
 """Startup cost of the agent and the command: `python bench/agent.py --json` prints one line.
 
 first_event_s    from the start of `python3 -I -S agent.pyz` to its first event (bound: 0.3)
-agent_cpu_s      CPU time of an attempt that runs `true`
-agent_kb         size of the zip (bound: 300)
+agent_cpu_s      CPU time of an attempt that runs `true` (bound: 0.45)
+agent_kb         size of the zip (bound: 450)
 help_ms          wall time of `packtrain --help` (bound: 150)
 job_overhead_s   wall time of `packtrain run` of that job, minus `sh -c true`
 """

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 
 from testbed import apptainer, chromium, competitors, condor, data, python39, sevenzip, site_cgroups, xrootd
+from testbed.slurm import install as slurm
 
 COMPONENTS: dict[str, Callable[[], object]] = {
     "Apptainer": apptainer.apptainer_path,
@@ -15,6 +16,9 @@ COMPONENTS: dict[str, Callable[[], object]] = {
     "Python 3.9": python39.site_packages_dir,
     "Python 3.9 itself": python39.python_path,
     "7z": sevenzip.bin_dir,
+    f"Slurm {slurm.OLDEST}": lambda: slurm.slurm_dir(slurm.OLDEST),
+    f"Slurm {slurm.NEWEST}": lambda: slurm.slurm_dir(slurm.NEWEST),
+    "MariaDB": slurm.mariadb_dir,
     "XRootD": xrootd.xrootd_path,
     "nginx, curl, wget, aria2c": lambda: competitors.program_path("nginx"),
     "rclone, fsspec": competitors.wheels_dir,

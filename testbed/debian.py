@@ -68,12 +68,14 @@ class Package:
 class PackageSpec:
     """Packages of a suite, and a function that completes the installation.
 
-    `post_install` gets the current path of the folder and its final path.
+    `post_install` gets the current path of the folder and its final path. `library_dirs` are searched in addition to
+    the usual ones, relative to the folder.
     """
 
     suite: str
     packages: tuple[str, ...]
     post_install: Callable[[Path, Path], None] = lambda folder, final: None
+    library_dirs: tuple[str, ...] = ()
 
 
 def cache_dir() -> Path:
@@ -99,7 +101,7 @@ def _build(folder: Path, spec: PackageSpec) -> None:
         (new / link).symlink_to(target)
     for deb in download_packages(mirror, packages.values(), cache_dir() / "debs"):
         unpack_deb(deb, new)
-    relocate(new, folder)
+    relocate(new, folder, spec.library_dirs)
     spec.post_install(new, folder)
     new.rename(folder)
 
@@ -231,9 +233,9 @@ def _ar_members(data: bytes) -> Iterator[tuple[str, bytes]]:
         offset += 60 + size + size % 2
 
 
-def relocate(folder: Path, final: Path) -> None:
+def relocate(folder: Path, final: Path, library_dirs: Iterable[str] = ()) -> None:
     """Make the programs in `folder` use the loader and libraries in `final`, the later path of the folder."""
-    paths = f"{final / LIBRARY_DIR}:{final / 'usr/lib'}"
+    paths = ":".join(str(final / path) for path in (LIBRARY_DIR, *library_dirs, "usr/lib"))
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         list(pool.map(lambda program: _relocate(program, final / LOADER_PATH, paths), _dynamic_programs(folder)))
 

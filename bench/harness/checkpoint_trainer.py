@@ -59,7 +59,7 @@ for number in range(2 * args.pairs):
     window_end = time.monotonic() + args.window
     if kind == "with":
         save_started_at = time.monotonic()
-        ckpt.save(epoch=1, step=step)
+        ckpt.save(epoch=0, step=step)
         blocked_s.append(time.monotonic() - save_started_at)
         print(f"save at step {step}: training waited {blocked_s[-1]:.3f} s", flush=True)
     n_steps = train_for(window_end - time.monotonic(), step)

@@ -59,9 +59,9 @@ def _decode_image(data: bytes) -> torch.Tensor:
 
 
 def packtrain_loader(args: Arguments, collate: Callable[..., Any]) -> Iterable[Any]:
-    from packtrain.torch.streaming import make_streaming_loader
+    from packtrain.torch import StreamingLoader
 
-    return make_streaming_loader(
+    return StreamingLoader(
         args.index,
         f"{args.www}/train.tar",
         batch_size=BATCH_SIZE,

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from packtrain import services
 from packtrain.errors import NotFoundError, UnavailableError, UsageError
 from packtrain.events import Event
-from packtrain.plan import Digest, RemoteFile, RunFolder
+from packtrain.plan import Digest, RunFolder
 from packtrain.runs import control
 from packtrain.runs.logs import JobLogReader
 from packtrain.runs.outputs import Outputs, list_outputs
@@ -143,49 +143,50 @@ def fetch(
     path: str | Path,
     *,
     sha256: str | None = None,
+    unpack: bool = False,
+    force: bool = False,
     token: str | None = None,
     retry_timeout_s: float = 10.0,
 ) -> Path:
-    """Download a file as `packtrain get` does: over many connections, resumed and verified.
+    """Download a file as `packtrain get` does: over many connections, from all its sources, resumed and verified.
 
     Args:
         urls: The URL of the file (https, http, osdf, pelican, s3 or file), or several URLs of the same file.
-        path: The file to create; in an existing folder it gets the name that the URL has.
+        path: The file to create; in a folder that exists, it gets the name that the URL has.
         sha256: The digest that the file must have, in hexadecimal or base64.
-        token: A bearer token for the servers; osdf URLs find the user's own without it.
+        unpack: Unpack the archive into the folder `path`, which must be new or empty.
+        force: Replace the file if it exists. Otherwise it is verified, and downloaded only if it does not exist.
+        token: A bearer token for the host of the first URL.
         retry_timeout_s: How long to retry when all sources fail.
 
     Returns:
-        The path of the file, which is complete and verified.
+        The path of the file, or of the folder with the unpacked archive.
 
     Raises:
-        FailedError: The file could not be downloaded or verified.
-        UsageError: An argument is invalid.
+        FailedError: The file could not be downloaded, verified or unpacked.
+        UsageError: An argument is invalid, or another file is at `path`.
     """
     from packtrain.planner.url_credentials import CredentialOptions
-    from packtrain.transfer.fetch import fetch as fetch_file
+    from packtrain.transfer.download import check_single_file, download
     from packtrain.transfer.http.digest_headers import parse_digest
-    from packtrain.transfer.urls import filename_from_url
 
-    replicas = [urls] if isinstance(urls, str) else list(urls)
-    credentials = CredentialOptions(token=token)
-    locations = tuple(credentials.make_location(url, replicas[0]) for url in replicas)
+    url, *mirrors = [urls] if isinstance(urls, str) else urls
     try:
         digest = None if sha256 is None else Digest("sha256", parse_digest("sha256", sha256))
     except ValueError as error:
         raise UsageError(f"sha256: {error}") from None
-    name = filename_from_url(locations[0].url)
-    target = Path(path) / name if Path(path).is_dir() else Path(path)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    fetch_file(
-        RemoteFile(name, locations, digest=digest),
-        target,
-        credentials.resolve_secret,
+    check_single_file([url])
+    (result,) = download(
+        [url],
+        str(path),
+        CredentialOptions(token=token),
+        mirrors=mirrors,
+        digest=digest,
+        unpack=unpack,
+        force=force,
         retry_timeout_s=retry_timeout_s,
-        check_cancelled=lambda: None,
-        on_progress=lambda done_bytes, total_bytes: None,
     )
-    return target
+    return result.path
 
 
 class Run:

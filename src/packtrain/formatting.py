@@ -1,50 +1,70 @@
-"""Numbers as text for people: 3 min 20 s, 162 MB, 45.3%."""
+"""Numbers and untrusted text as text for people: 1 h 20 min, 162 MB, 45%."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
+_CONTROL_CHARS = dict.fromkeys((*range(0x20), *range(0x7F, 0xA0)), "\ufffd")  # C0 and C1: terminals interpret them
 NONFINITE_VALUES = ("nan", "inf", "-inf")  # JSON has no numbers for them
 _SIZE_UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
+_MINUTE_S, _HOUR_S = 60.0, 3600.0
 # Training metrics that are shown first; others follow under their own names.
 _METRIC_ORDER = ("epoch", "step", "loss", "accuracy", "test_loss", "test_accuracy")
 _HIDDEN_METRICS = frozenset({"total_steps", "epochs", "seconds"})
-_MIN_WAIT_SHOWN_S = 60.0
 _RATE_SUFFIXES = ("_per_second", "_per_s")
 
 
 def format_size(n_bytes: float | None) -> str:
-    """Return a byte count with a decimal unit, e.g. `162 MB`."""
+    """Return a byte count with a decimal unit, e.g. `162 MB` or `1.4 GB`."""
     if n_bytes is None:
         return "?"
     value = float(n_bytes)
     for unit in _SIZE_UNITS:
-        if value < 1000 or unit == _SIZE_UNITS[-1]:
+        if value < 999.5 or unit == _SIZE_UNITS[-1]:
             break
         value /= 1000
-    return f"{value:.0f} {unit}" if unit == "B" or value >= 99.5 else f"{value:.1f} {unit}"
+    return f"{value:,.0f} {unit}" if unit == "B" else f"{_round(value)} {unit}"
+
+
+def format_rate(bytes_per_s: float) -> str:
+    """Return a transfer rate, e.g. `12.5 MB/s`."""
+    return f"{format_size(bytes_per_s)}/s"
+
+
+def format_percent(fraction: float) -> str:
+    """Return a fraction as `44%`, `1.2%` or `<0.1%`."""
+    if 0 < fraction < 0.001:
+        return "<0.1%"
+    return f"{fraction:.0%}" if fraction >= 0.0995 else f"{_round(100 * fraction)}%"
+
+
+def format_duration(seconds: float | None) -> str:
+    """Return a duration with at most two units, e.g. `3 min 20 s` or `1 h 20 min`."""
+    if seconds is None:
+        return "?"
+    if seconds < 9.95:
+        return f"{_round(max(seconds, 0.0))} s"
+    if seconds < 10 * _MINUTE_S - 0.5:
+        return _join_units(round(seconds), 60, "min", "s")
+    if seconds < 48 * _HOUR_S - 30:
+        return _join_units(round(seconds / _MINUTE_S), 60, "h", "min")
+    return _join_units(round(seconds / _HOUR_S), 24, "d", "h")
+
+
+def format_slot_hours(seconds: float) -> str:
+    """Return a sum of slot time: like a duration, but in whole hours above 10 h, so that sums can be compared."""
+    return format_duration(seconds) if seconds < 10 * _HOUR_S - 30 else f"{seconds / _HOUR_S:,.0f} h"
+
+
+def pluralize(number: int, noun: str) -> str:
+    """Return `1 job`, `2 jobs`, `1,000 jobs`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def format_wait(since: float, now: float) -> str:
     """Return `, for 3 h 20 min`, or an empty string for a wait of less than a minute."""
-    return f", for {format_duration(now - since)}" if since and now - since >= _MIN_WAIT_SHOWN_S else ""
-
-
-def format_duration(seconds: float | None) -> str:
-    """Return a duration with at most two units, e.g. `3 min 20 s`."""
-    if seconds is None:
-        return "?"
-    if seconds < 9.95:
-        return f"{seconds:.1f} s"
-    rounded = round(seconds)
-    if rounded < 60:
-        return f"{rounded} s"
-    if rounded < 3600:
-        return f"{rounded // 60} min {rounded % 60:02d} s"
-    if rounded < 86400 * 2:
-        return f"{rounded // 3600} h {rounded % 3600 // 60:02d} min"
-    return f"{rounded // 86400} d {rounded % 86400 // 3600} h"
+    return f", for {format_duration(now - since)}" if since and now - since >= _MINUTE_S else ""
 
 
 def format_age(age_s: float) -> str:
@@ -74,7 +94,7 @@ def is_rate_metric(name: str) -> bool:
 def format_progress(fraction: float | None, remaining_s: float | None) -> str:
     """Return `40% · 3 min 20 s left`."""
     parts = [
-        "" if fraction is None else f"{fraction:.0%}",
+        "" if fraction is None else format_percent(fraction),
         f"{format_duration(remaining_s)} left" if remaining_s else "",
     ]
     return " · ".join(part for part in parts if part)
@@ -85,6 +105,11 @@ def format_final_metrics(values: Mapping[str, Any]) -> str:
     order = sorted(values, key=lambda key: ("accuracy" not in key, "loss" not in key))
     results = {key: values[key] for key in order if key == "epoch" or "accuracy" in key or "loss" in key}
     return " · ".join(_format_metric(key, value, values) for key, value in results.items()) or format_metrics(values)
+
+
+def replace_control_chars(text: str) -> str:
+    """Replace control characters in untrusted text, so that a terminal does not interpret them."""
+    return text if text.isprintable() else text.translate(_CONTROL_CHARS)
 
 
 def _format_metric(key: str, value: Any, values: Mapping[str, Any]) -> str:
@@ -104,3 +129,13 @@ def _format_metric(key: str, value: Any, values: Mapping[str, Any]) -> str:
 
 def _rate_unit(key: str) -> str:
     return next(key[: -len(end)] for end in _RATE_SUFFIXES if key.endswith(end)).replace("_", " ")
+
+
+def _join_units(count: int, ratio: int, large: str, small: str) -> str:
+    n_large, n_small = divmod(count, ratio)
+    return " ".join(f"{n:,} {unit}" for n, unit in ((n_large, large), (n_small, small)) if n)
+
+
+def _round(value: float) -> str:
+    """Round to one decimal, or to none if it is zero or the value is large."""
+    return f"{value:,.0f}" if value >= 99.5 else f"{round(value, 1):g}"

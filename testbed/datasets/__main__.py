@@ -11,13 +11,13 @@ import click
 
 from packtrain import formatting
 from packtrain.cli.main import run_command
-from packtrain.cli.ui.download import Downloader, DownloadRequest
 from packtrain.cli.ui.options import retry_timeout_option
 from packtrain.cli.ui.output import dry_run_option, json_option, print_result
 from packtrain.cli.ui.transfer_progress import CancelToken, TransferProgress, cancel_on_signal
 from packtrain.errors import UsageError
 from packtrain.plan import RemoteFile
 from packtrain.planner.url_credentials import CredentialOptions
+from packtrain.transfer.download import Downloader, DownloadRequest
 from packtrain.transfer.integrity.digests import sha256_file
 from packtrain.transfer.urls import redact_url
 from testbed.datasets import catalog, synthetic_imagenet
@@ -101,7 +101,7 @@ def command(
         _print_plan(name, folder, source_url, shape, as_json)
         return
     with cancel_on_signal(_RESUME_HINT) as cancel_token, TransferProgress(quiet=as_json) as progress:
-        downloader = Downloader(CredentialOptions(), retry_timeout_s, cancel_token, progress)
+        downloader = Downloader(CredentialOptions(), retry_timeout_s, cancel_token.check_cancelled, progress)
         datasets = _make_downloader(downloader, source_url)
         paths = _create_dataset(name, folder, datasets, shape, force, cancel_token, progress)
     files = [_file_data(path) for path in paths]

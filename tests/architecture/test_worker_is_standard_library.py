@@ -13,6 +13,7 @@ NEWER_THAN_3_9 = {"tomllib", "compression", "annotationlib", "pathlib.types", "c
 SHARED_NAMES = ("errors", "backoff", "fileutil", "__version__")
 SHARED_MODULES = {"packtrain.condor.classads"}
 OWN_MODULES = {"packtrain"} | {f"packtrain.{name}" for name in (*WORKER_PACKAGES, *PLUGIN_PACKAGES, *SHARED_NAMES)}
+NEED_TORCH = ("torch/sampler.py", "torch/streaming.py")  # only programs with torch import them
 LAZY_IN_TORCH = {"torch", "numpy"}
 SOURCE = Path(packtrain.__file__).parent
 FILES = list(worker_files((*WORKER_PACKAGES, "plugin")))
@@ -37,7 +38,7 @@ def is_allowed(module, is_lazy, package):
     top = module.split(".")[0]
     if top == "packtrain":
         return ".".join(module.split(".")[:2]) in OWN_MODULES or module in SHARED_MODULES
-    if package == "torch/streaming.py" and top == "torch":  # only programs with torch import it
+    if package in NEED_TORCH and top == "torch":
         return True
     if package == "torch" and is_lazy and top in LAZY_IN_TORCH:
         return True
@@ -47,7 +48,7 @@ def is_allowed(module, is_lazy, package):
 @pytest.mark.parametrize("path", FILES, ids=[f"{p.parent.name}/{p.name}" for p in FILES])
 def test_imports(path):
     name = f"{path.parent.name}/{path.name}"
-    package = name if name == "torch/streaming.py" else "torch" if path.parent.name == "torch" else ""
+    package = name if name in NEED_TORCH else "torch" if path.parent.name == "torch" else ""
     forbidden = [
         module for module, is_lazy in find_imports(path.read_text()) if not is_allowed(module, is_lazy, package)
     ]

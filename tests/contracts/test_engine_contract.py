@@ -9,6 +9,7 @@ import time
 
 import pytest
 
+from packtrain.engines.updates import Gone, Running
 from packtrain.events import kinds
 from tests.support.pool_updates import FakeEngineHarness, LocalEngineHarness, all_gone, poll_until
 
@@ -33,7 +34,8 @@ def test_attempt_ends_with_exit_code(pool, engine):
     request = pool.make_request("0-1", "succeed")
     engine.submit([request])
     last = poll_until(engine, all_gone("0-1"))[-1]
-    assert (last.attempt_id, last.job_id, last.status, last.exit_code) == ("0-1", "0", "gone", 0)
+    assert isinstance(last, Gone)
+    assert (last.attempt_id, last.job_id, last.exit_code) == ("0-1", "0", 0)
     assert last.detail
     assert pool.read_events(request, kinds.AGENT_ENDED), "the journal is complete when the attempt is reported as gone"
 
@@ -85,8 +87,8 @@ def test_running_attempt_is_recovered_and_cancelled(pool, engine):
     poll_until(engine, has_started(pool, request))
     later_engine = pool.make_engine()
     (update,) = later_engine.recover([request])
-    assert (update.attempt_id, update.job_id, update.status) == ("0-1", "0", "running")
-    assert [update.status for update in later_engine.poll()] == ["running"]
+    assert update == Running("0-1", "0")
+    assert list(later_engine.poll()) == [Running("0-1", "0")]
     later_engine.cancel(["0-1"])
     poll_until(later_engine, all_gone("0-1"))
     assert pool.read_events(request, kinds.AGENT_ENDED)[0].data["failure"]["kind"] == "terminated"
@@ -99,7 +101,7 @@ def test_finished_attempt_is_recovered_as_gone(pool, engine):
     later_engine = pool.make_engine()
     updates = later_engine.recover([request])
     assert {update.attempt_id for update in updates} == {"0-1"}
-    assert [update.status for update in updates].count("gone") == 1 and updates[-1].status == "gone"
+    assert [type(update) for update in updates].count(Gone) == 1 and isinstance(updates[-1], Gone)
     assert list(later_engine.poll()) == [], "recover has reported it"
 
 
@@ -150,7 +152,7 @@ def test_cancel_queued_attempt(pool, engine):
     assert [update.attempt_id for update in engine.poll()] == ["0-1"], "attempts that have not started are not reported"
     engine.cancel(["1-1"])
     updates = poll_until(engine, all_gone("1-1"))
-    assert [update.exit_code for update in updates if update.attempt_id == "1-1"] == [None]
+    assert [type(update) for update in updates if update.attempt_id == "1-1"] == [Gone]
     engine.cancel(["0-1"])
     poll_until(engine, has_started(pool, last))
     assert not pool.attempt_folder(queued).claim.exists()
@@ -163,7 +165,7 @@ def test_first_come_first_served(pool, engine):
     engine.submit(requests[:2])
     engine.submit(requests[2:])
     updates = poll_until(engine, all_gone("0-1", "1-1", "2-1", "3-1"))
-    assert [update.attempt_id for update in updates if update.status == "gone"] == ["0-1", "1-1", "2-1", "3-1"]
+    assert [update.attempt_id for update in updates if isinstance(update, Gone)] == ["0-1", "1-1", "2-1", "3-1"]
 
 
 def test_wait_returns_early(pool, engine):

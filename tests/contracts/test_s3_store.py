@@ -17,7 +17,6 @@ import pytest
 
 from packtrain.errors import FailedError, TransferError
 from packtrain.plan import Digest, Location, Output, RemoteFile, Secret
-from packtrain.transfer.backends.s3 import multipart
 from packtrain.transfer.backends.s3.backend import S3Backend
 from packtrain.transfer.backends.s3.client import S3Client, object_url
 from packtrain.transfer.backends.s3.multipart import split_into_slices
@@ -182,11 +181,9 @@ def test_concurrent_uploads_are_separate(s3_server, large):
         rival.complete()
 
 
-def test_adoption_can_be_disabled(s3_server, large, monkeypatch):
-    monkeypatch.setattr(multipart, "_is_adoption_disabled", False)
-    multipart.disable_upload_adoption()
+def test_adoption_can_be_disabled(s3_server, large):
     rival = Rival(s3_server, "adoption/large.bin", large.read_bytes()[: split_into_slices(large)[0].length])
-    S3Backend(str).put(s3_server.location("adoption/large.bin"), large)
+    S3Backend(str).put(s3_server.location("adoption/large.bin"), large, adopt_uploads=False)
     rival.complete()
 
 

@@ -8,6 +8,17 @@ from __future__ import annotations
 import pytest
 
 from packtrain.engines.api import Overrides, SubmitRequest
+from packtrain.engines.updates import (
+    AgentEventsReceived,
+    ExecutionInterrupted,
+    ExecutionStarted,
+    Gone,
+    Held,
+    ProgressReported,
+    Queued,
+    Released,
+    Running,
+)
 from packtrain.events import kinds
 from packtrain.plan import Job, Limits, Resources
 from packtrain.simulate.job_behaviour import AgentBehaviour
@@ -40,15 +51,16 @@ def poll_until(engine, is_done):
 
 
 def are_gone(*attempt_ids):
-    return lambda updates: set(attempt_ids) <= {update.attempt_id for update in updates if update.status == "gone"}
+    return lambda updates: set(attempt_ids) <= {update.attempt_id for update in updates if isinstance(update, Gone)}
 
 
 def is_started(attempt_id):
-    return lambda updates: any(update.attempt_id == attempt_id and update.status == "started" for update in updates)
+    return lambda updates: attempt_id in {u.attempt_id for u in updates if isinstance(u, ExecutionStarted)}
 
 
 def agent_events(updates, kind):
-    return [event for update in updates for event in update.agent_events if event.kind == kind]
+    received = [update.events for update in updates if isinstance(update, AgentEventsReceived)]
+    return [event for events in received for event in events if event.kind == kind]
 
 
 def test_attempt_runs_to_its_end(engine):
@@ -65,7 +77,7 @@ def test_attempt_runs_to_its_end(engine):
     assert ended.data["outcome"] == "succeeded"
     (started,) = agent_events(updates, kinds.AGENT_STARTED)
     assert (started.data["attempt"], started.data["site"]) == ("0-1", "Ada")
-    steps = [update.progress["step"] for update in updates if update.progress]
+    steps = [update.progress["step"] for update in updates if isinstance(update, ProgressReported)]
     assert steps == sorted(set(steps)) and steps, "progress is reported in order"
 
 
@@ -91,12 +103,9 @@ def test_recover(engine):
     poll_until(engine, is_started("0-1"))
     engine.submit([request("1-1")])
     requests = [request("0-1"), request("1-1"), request("2-1")]
-    assert {update.attempt_id: update.status for update in engine.recover(requests)} == {
-        "0-1": "running",
-        "1-1": "queued",
-    }
+    assert engine.recover(requests) == [Running("0-1", "0"), Queued("1-1", "1")]
     poll_until(engine, are_gone("0-1"))
-    assert {update.attempt_id: update.status for update in engine.recover(requests[:1])} == {"0-1": "gone"}
+    assert [type(update) for update in engine.recover(requests[:1])] == [Gone]
 
 
 def test_cancel(engine):
@@ -104,7 +113,7 @@ def test_cancel(engine):
     poll_until(engine, is_started("0-1"))
     engine.cancel(["1-1", "unknown", "0-1", "0-1"])
     updates = poll_until(engine, are_gone("0-1", "1-1"))
-    assert [update.attempt_id for update in updates if update.status == "gone"] == ["1-1", "0-1"]
+    assert [update.attempt_id for update in updates if isinstance(update, Gone)] == ["1-1", "0-1"]
     poll_until(engine, are_gone("2-1"))
     engine.cancel(["2-1"])
     assert list(engine.poll()) == []
@@ -113,7 +122,7 @@ def test_cancel(engine):
 
 def test_cancelled_attempt_saves_checkpoint(engine):
     engine.submit([request("0-1")])
-    poll_until(engine, lambda updates: any(update.progress for update in updates))
+    poll_until(engine, lambda updates: any(isinstance(update, ProgressReported) for update in updates))
     engine.cancel(["0-1"])
     updates = poll_until(engine, are_gone("0-1"))
     (ended,) = agent_events(updates, kinds.AGENT_ENDED)
@@ -127,7 +136,7 @@ def test_attempts_start_in_order(engine):
     engine.submit([request("0-1"), request("1-1")])
     engine.submit([request("2-1"), request("3-1")])
     updates = poll_until(engine, are_gone("0-1", "1-1", "2-1", "3-1"))
-    assert [update.attempt_id for update in updates if update.status == "gone"] == ["0-1", "1-1", "2-1", "3-1"]
+    assert [update.attempt_id for update in updates if isinstance(update, Gone)] == ["0-1", "1-1", "2-1", "3-1"]
 
 
 def test_avoided_sites_and_nodes():
@@ -135,7 +144,7 @@ def test_avoided_sites_and_nodes():
     engine.submit([request(f"{n}-1", avoid_sites=("Ada",)) for n in range(3)])
     engine.submit([request(f"{n}-1", avoid_nodes=("Bob-1", "Ada-1")) for n in range(3, 8)])
     updates = poll_until(engine, are_gone(*(f"{n}-1" for n in range(8))))
-    hosts = {update.job_id: update.host for update in updates if update.status == "started"}
+    hosts = {update.job_id: update.host for update in updates if isinstance(update, ExecutionStarted)}
     assert [hosts[str(n)] for n in range(3)] == ["Bob-1"] * 3
     assert {hosts[str(n)] for n in range(3, 8)} <= {"Ada-2", "Ada-3"}
 
@@ -144,13 +153,16 @@ def test_evicted_attempt_is_restarted():
     engine = SimulatedEngine("run-1", make_model(make_site(slots=1, evictions_per_s=1 / HOUR_S)), AgentBehaviour(), 3)
     engine.submit([request("0-1")])
     updates = poll_until(engine, are_gone("0-1"))
-    statuses = [
-        (update.status, update.execution) for update in updates if update.status in ("started", "interrupted", "gone")
+    executions = [
+        (type(update), update.execution)
+        for update in updates
+        if isinstance(update, (ExecutionStarted, ExecutionInterrupted))
     ]
-    n_executions = statuses[-1][1]
+    n_executions = executions[-1][1]
     assert n_executions > 1
-    expected = [(status, n) for n in range(1, n_executions + 1) for status in ("started", "interrupted")]
-    assert statuses == [*expected[:-1], ("gone", n_executions)]
+    types = (ExecutionStarted, ExecutionInterrupted)
+    assert executions == [(type_, n) for n in range(1, n_executions + 1) for type_ in types][:-1]
+    assert isinstance(updates[-1], Gone)
     assert len({update.seq for update in updates if update.seq}) == len([update for update in updates if update.seq])
 
 
@@ -159,15 +171,12 @@ def test_held_at_time_limit_and_released():
         "run-1", make_model(make_site(slots=1), time_limit_s=600.0), AgentBehaviour(checkpoint_interval_s=None), 1
     )
     engine.submit([request("0-1")])
-    held = poll_until(engine, lambda updates: updates and updates[-1].status == "held")[-1]
-    assert (held.failure_kind, held.hold_action, held.hold_code) == ("pool_time_limit", "give_up", (47, 0))
+    is_held = lambda updates: updates and isinstance(updates[-1], Held)  # noqa: E731
+    held = poll_until(engine, is_held)[-1]
+    assert (held.failure_kind, held.action, held.code) == ("pool_time_limit", "give_up", 47)
     engine.release(["0-1", "unknown"])
-    assert [update.status for update in poll_until(engine, lambda updates: updates and updates[-1].status == "held")][
-        :2
-    ] == [
-        "released",
-        "started",
-    ]
+    updates = [update for update in poll_until(engine, is_held) if update.seq]
+    assert [type(update) for update in updates[:2]] == [Released, ExecutionStarted]
     engine.cancel(["0-1"])
     poll_until(engine, are_gone("0-1"))
 

@@ -38,7 +38,7 @@ def test_ls(workspace):
     out = workspace.run("cache")
     assert KEYS["a.bin"][:12] in out
     assert "a.bin" in out
-    assert "2 objects, 8.0 kB of at most 20.0 kB" in out
+    assert "2 objects, 8 kB of at most 20 kB" in out
     listing = workspace.run_json("cache", "ls")
     assert (listing["bytes"], listing["max_bytes"]) == (8000, 20000)
     assert {entry["key"]: entry["bytes"] for entry in listing["objects"]} == {KEYS["a.bin"]: 3000, KEYS["b.bin"]: 5000}
@@ -55,7 +55,7 @@ def test_rm_one(workspace):
 
 def test_rm_all(workspace):
     assert "would remove 2 objects" in workspace.run("cache", "rm", "--all", "--dry-run")
-    assert "removed 2 objects, 8.0 kB" in workspace.run("cache", "rm", "--all")
+    assert "removed 2 objects, 8 kB" in workspace.run("cache", "rm", "--all")
     assert "0 objects" in workspace.run("cache", "ls")
 
 

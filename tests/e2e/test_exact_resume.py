@@ -24,7 +24,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("torch"), pytest.mark.ti
 N_KILLS = 20
 MAX_STEPS = 3  # of one process, so that no training ends before the last kill
 # 21 batches of two images in each of 3 epochs: 63 steps.
-SHORT = ["--epochs", "3", "--batch-size", "2", "--limit-train", "42", "--limit-test", "20", "--threads", "1"]
+SHORT = ["--epochs", "3", "--limit-train", "42", "--limit-test", "20", "--threads", "1"]
+BATCH_SIZE = 2
 RARELY, ALWAYS = "3600", "0"  # seconds between checkpoints; ALWAYS: when the previous save is complete
 MODELS = {"cifar10-resnet": "cifar10_resnet.pt", "mnist-cnn": "mnist_cnn.pt"}
 
@@ -46,7 +47,8 @@ def uninterrupted(forkserver, images, tmp_path_factory):
     def get_result(recipe: str, world_size: int = 1):
         if (recipe, world_size) not in results:
             output = tmp_path_factory.mktemp("uninterrupted")
-            codes = forkserver.run_ranks(recipe, output, make_flags(images, recipe), [None] * world_size)
+            flags = make_flags(images, recipe, world_size=world_size)
+            codes = forkserver.run_ranks(recipe, output, flags, [None] * world_size)
             assert codes == [0] * world_size, read_output(output)
             results[recipe, world_size] = read_result(output, recipe)
         return results[recipe, world_size]
@@ -54,8 +56,10 @@ def uninterrupted(forkserver, images, tmp_path_factory):
     return get_result
 
 
-def make_flags(images, recipe: str, checkpoint_every: str = RARELY) -> list[str]:
-    return ["--data", str(images[recipe]), *SHORT, "--checkpoint-every", checkpoint_every, "--save-model"]
+def make_flags(images, recipe: str, checkpoint_every: str = RARELY, world_size: int = 1) -> list[str]:
+    """Return the flags of a training. The batches of all processes together are the same with any number of them."""
+    batch_size = ["--batch-size", str(BATCH_SIZE // world_size)]
+    return ["--data", str(images[recipe]), *SHORT, *batch_size, "--checkpoint-every", checkpoint_every, "--save-model"]
 
 
 def read_result(output: Path, recipe: str):
@@ -100,7 +104,7 @@ def test_stop_requests(forkserver, images, uninterrupted, tmp_path, recipe):
         assert read_checkpoint_notices(tmp_path)[-1]["step"] == step
     (tmp_path / "stop").write_text("wall_time")
     assert forkserver.run_training(recipe, tmp_path, flags, PACKTRAIN_STOP=str(tmp_path / "stop")) == 85
-    assert read_checkpoint_notices(tmp_path)[-1] == {"path": "checkpoint.pt", "step": 22, "epoch": 2}
+    assert read_checkpoint_notices(tmp_path)[-1] == {"path": "checkpoint.pt", "step": 22, "epoch": 1}
     assert forkserver.run_training(recipe, tmp_path, flags) == 0, read_output(tmp_path)
     assert read_result(tmp_path, recipe) == uninterrupted(recipe)
 
@@ -108,7 +112,7 @@ def test_stop_requests(forkserver, images, uninterrupted, tmp_path, recipe):
 def test_two_ranks_stop_together_and_resume(forkserver, images, uninterrupted, tmp_path):
     """One rank gets SIGTERM, both exit, and rank 0 writes. Two ranks resume exactly, or a single one resumes."""
     recipe, sigterm = "mnist-cnn", {"steps": 16, "signal": "SIGTERM"}
-    flags = make_flags(images, recipe)
+    flags = make_flags(images, recipe, world_size=2)
     assert forkserver.run_ranks(recipe, tmp_path, flags, [None, sigterm]) == [85, 85], read_output(tmp_path)
     assert forkserver.run_ranks(recipe, tmp_path, flags, [sigterm, None]) == [85, 85], read_output(tmp_path)
     steps = [notice["step"] for notice in read_checkpoint_notices(tmp_path)]
@@ -117,9 +121,9 @@ def test_two_ranks_stop_together_and_resume(forkserver, images, uninterrupted, t
     single = tmp_path / "single"
     single.mkdir()
     (single / "checkpoint.pt").write_bytes((tmp_path / "checkpoint.pt").read_bytes())
-    assert forkserver.run_training(recipe, single, flags) == 0, read_output(single)
+    assert forkserver.run_training(recipe, single, make_flags(images, recipe)) == 0, read_output(single)
     assert "32 of 63 steps are done" in read_output(single)
-    assert [row["epoch"] for row in read_result(single, recipe)[1]] == [1, 2, 3]
+    assert [row["epoch"] for row in read_result(single, recipe)[1]] == [0, 1, 2]
 
     assert forkserver.run_ranks(recipe, tmp_path, flags, [None, None]) == [0, 0], read_output(tmp_path)
     assert read_result(tmp_path, recipe) == uninterrupted(recipe, world_size=2)
@@ -147,7 +151,7 @@ def test_resume_from_uploaded_checkpoint(attempt, images, uninterrupted, tmp_pat
     """Agent and training are killed; the next attempt starts in an empty folder from the uploaded checkpoint."""
     recipe, destination, reached = "mnist-cnn", tmp_path / "destination", tmp_path / "reached"
     (tmp_path / "hang.py").write_text(HANG_AT_STEP)
-    train = [str(RECIPES_DIR / recipe / "train.py"), *make_flags(images, recipe, ALWAYS)]
+    train = [str(RECIPES_DIR / recipe / "train.py"), *make_flags(images, recipe, ALWAYS, world_size=2)]
     hang = [str(tmp_path / "hang.py"), "30", str(reached)]
     first = attempt(make_two_process_job(destination, [*hang, *train])).start()
     first.wait_for_event("checkpoint.saved")
@@ -177,7 +181,7 @@ def make_two_process_job(destination: Path, program: list[str]):
 def test_torchrun(images, tmp_path):
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     script = RECIPES_DIR / "mnist-cnn" / "train.py"
-    flags = ["--epochs", "1", "--limit-train", "8", "--limit-test", "8", "--batch-size", "4", "--threads", "1"]
+    flags = ["--epochs", "1", "--limit-train", "8", "--limit-test", "8", "--batch-size", "2", "--threads", "1"]
     environment = {**os.environ, "TMPDIR": str(tmp_path), "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
         [*command, script, "--data", images["mnist-cnn"], *flags],

@@ -132,8 +132,8 @@ def run_both(
     assert {entry["Key"] for entry in listed} == {"ckpt.pth", "ckpt.best.pth", "metrics.json"}, (
         "there are no partial uploads"
     )
-    assert "resuming in epoch 2 after 0 of 2 batches" in logs
-    assert "epoch 1:" not in logs, "the first epoch is not trained again"
+    assert "resuming in epoch 1 after 0 of 2 batches" in logs
+    assert "epoch 0:" not in logs, "the first epoch is not trained again"
 
 
 def test_in_image(tmp_path, app, http_server, server):

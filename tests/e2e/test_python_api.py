@@ -244,7 +244,11 @@ def test_fetch(folder):
     assert packtrain.fetch(["file:///no/such/file", url], "new/copy").read_bytes() == b"x" * 1000
     with pytest.raises(packtrain.FailedError):
         packtrain.fetch(url, "other", sha256="0" * 64)
+    with pytest.raises(packtrain.UsageError, match="exists, but its sha256"):
+        packtrain.fetch(url, "new/copy", sha256="0" * 64)
     with pytest.raises(packtrain.UsageError, match="sha256"):
         packtrain.fetch(url, "other", sha256="123")
+    with pytest.raises(packtrain.UsageError, match="one file"):
+        packtrain.fetch(folder.as_uri() + "/", "other")
     with pytest.raises(packtrain.UsageError, match="is not a URL"):
         packtrain.fetch("data", "other")

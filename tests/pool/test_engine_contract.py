@@ -17,6 +17,7 @@ import pytest
 from packtrain.engines.api import SubmitRequest
 from packtrain.engines.htcondor.run_settings import RunSettings
 from packtrain.engines.htcondor.run_setup import write_run_files
+from packtrain.engines.updates import Running
 from packtrain.events import Event, JournalReader, kinds
 from packtrain.plan import Job, Limits, Plan, Resources, write_plan
 from tests.contracts.test_engine_contract import (  # noqa: F401
@@ -121,7 +122,7 @@ def test_running_attempt_is_recovered_and_cancelled(pool, engine):
     engine.submit([request])
     poll_until(engine, has_started(pool, request))
     later_engine = pool.make_engine()
-    assert later_engine.recover([request])[-1].status == "running"
+    assert later_engine.recover([request])[-1] == Running("0-1", "0")
     later_engine.cancel(["0-1"])
     poll_until(later_engine, all_gone("0-1"))
 

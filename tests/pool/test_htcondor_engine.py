@@ -281,7 +281,7 @@ def test_too_large_local_input(desk):
     desk.write_file("input: {file: {path: big.bin}, unpack: never}\n" + QUICK)
     with desk.pool.override_config(MAX_TRANSFER_INPUT_MB=5000):
         desk.run("run", "workflow.yaml", "--on", "htcondor", exit_code=2)
-        assert "send 6.0 GB to each job, but sends at most 5.2 GB" in desk.stderr
+        assert "send 6 GB to each job, but sends at most 5.2 GB" in desk.stderr
         assert "transfer: agent" in desk.stderr
         assert desk.run_json("ps") == []
 

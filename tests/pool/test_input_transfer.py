@@ -53,7 +53,7 @@ def test_agent_fetches_inputs_over_the_limit(desk, origin, source):
     with desk.pool.override_config(MAX_TRANSFER_INPUT_MB=50):
         desk.write_file(HEAD + template % ("file: {path: big.bin}", "condor") + SIZE)
         desk.run("run", "workflow.yaml", "--on", "htcondor", exit_code=2)
-        assert "send 60.0 MB to each job, but sends at most 52.4 MB" in desk.stderr
+        assert "send 60 MB to each job, but sends at most 52.4 MB" in desk.stderr
         run(desk, template % (source.replace("ORIGIN", origin.url), "agent") + SIZE)
     assert read_outputs(desk) == {"size.txt": b"60000000\n"}
     assert "big.bin" not in transfer_input_list(desk)
@@ -64,7 +64,7 @@ def test_input_of_six_gigabytes_is_rejected(desk):
     desk.write_file(HEAD + "input: {file: {path: big.bin}, unpack: never, transfer: condor}\n" + SIZE)
     with desk.pool.override_config(MAX_TRANSFER_INPUT_MB=5000):
         desk.run("run", "workflow.yaml", "--on", "htcondor", exit_code=2)
-        assert "send 6.0 GB to each job, but sends at most 5.2 GB" in desk.stderr and "transfer: agent" in desk.stderr
+        assert "send 6 GB to each job, but sends at most 5.2 GB" in desk.stderr and "transfer: agent" in desk.stderr
         assert desk.pool.queue("true") == []
 
 

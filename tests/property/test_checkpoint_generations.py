@@ -46,7 +46,7 @@ class FlakyBackend(MemoryBackend):
         self.fault = "none"
         self.complete_uploads: set[tuple[str, str]] = set()  # URLs with the digests of all objects they ever had
 
-    def put(self, location: Location, path: Path, on_bytes_sent: Any = None) -> None:
+    def put(self, location: Location, path: Path, on_bytes_sent: Any = None, *, adopt_uploads: bool = True) -> None:
         self._write(lambda: self._put(location, path))
 
     def _put(self, location: Location, path: Path) -> None:

@@ -7,10 +7,22 @@ supervisor at the worst moments.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from random import Random
+from typing import Any
 
-from packtrain.engines.api import AttemptUpdate, Capabilities, SubmitRequest
+from packtrain.engines.api import Capabilities, SubmitRequest
+from packtrain.engines.updates import (
+    AgentEventsReceived,
+    AttemptUpdate,
+    ExecutionInterrupted,
+    ExecutionStarted,
+    Gone,
+    Held,
+    Queued,
+    Released,
+    Running,
+)
 from packtrain.events import Event, Failure, kinds
 
 RUN = "run-1"
@@ -65,12 +77,17 @@ class ChaosPool:
     def happens(self, probability: float) -> bool:
         return not self.is_calm and self.rng.random() < probability
 
-    def add_update(self, task: PoolTask, status: str, **fields: object) -> AttemptUpdate:
+    def add_update(
+        self, update_type: type[AttemptUpdate], task: PoolTask, events: tuple[Event, ...] = (), **fields: Any
+    ) -> list[AttemptUpdate]:
+        """Add an update, and before it the agent's events that arrived with it."""
         self.last_seq += 1
-        data = {"seq": self.last_seq, "occurred_at": self.now, "execution": task.n_executions, **fields}
-        update = AttemptUpdate(task.request.attempt_id, task.request.job.id, status, "1.0", **data)  # type: ignore[arg-type]
-        task.updates.append(update)
-        return update
+        ids = task.request.attempt_id, task.request.job.id
+        position = {"native_id": "1.0", "seq": self.last_seq, "occurred_at": self.now}
+        updates: list[AttemptUpdate] = [AgentEventsReceived(*ids, events=events)] if events else []
+        updates.append(update_type(*ids, **position, **fields))
+        task.updates += updates
+        return updates
 
     def make_agent_event(self, task: PoolTask, kind: str, **data: object) -> tuple[Event, ...]:
         task.seq += 1
@@ -82,9 +99,9 @@ class ChaosPool:
         if task.status == "gone":
             return []
         if task.cancelled:
-            return [self.end(task, "it was removed")]
+            return self.end(task, "it was removed")
         if task.status == "held":
-            return [self.release(task)] if self.happens(0.05) else []
+            return self.release(task) if self.happens(0.05) else []
         if task.status == "queued":
             return self.step_queued(task)
         return self.step_running(task)
@@ -93,7 +110,7 @@ class ChaosPool:
         if self.happens(0.4):
             return []
         if self.happens(0.1):
-            return [self.hold(task)]
+            return self.hold(task)
         task.status, task.n_executions = "running", task.n_executions + 1
         task.emitter, task.seq = f"agent-{task.request.attempt_id}-{task.n_executions}", 0
         site = self.rng.choice(SITE_NAMES)
@@ -105,9 +122,8 @@ class ChaosPool:
             events += self.make_agent_event(task, kinds.METRIC, step=self.rng.randrange(100), total_steps=100)
         if self.happens(0.3):
             events += self.make_agent_event(task, kinds.CHECKPOINT_SAVED, generation=1, step=self.rng.randrange(100))
-        return [
-            self.add_update(task, "started", site=site, host=host, agent_events=() if self.happens(0.2) else events)
-        ]
+        events = () if self.happens(0.2) else events
+        return self.add_update(ExecutionStarted, task, events, execution=task.n_executions, site=site, host=host)
 
     def step_running(self, task: PoolTask) -> list[AttemptUpdate]:
         if self.happens(0.3) or (task.request.job.id in self.slow_jobs and not self.is_calm):
@@ -115,33 +131,32 @@ class ChaosPool:
         if self.happens(0.15):
             task.status = "queued"
             kind = self.rng.choice(("evicted", "lease_expired", "container_failed"))
-            return [
-                self.add_update(task, "interrupted", failure_kind=kind, detail="it stopped", emitters=(task.emitter,))
-            ]
+            return self.add_update(
+                ExecutionInterrupted,
+                task,
+                execution=task.n_executions,
+                failure_kind=kind,
+                detail="it stopped",
+                emitters=(task.emitter,),
+            )
         if self.happens(0.1):
-            return [self.hold(task, task.n_executions)]
+            return self.hold(task, task.n_executions)
         if self.happens(0.1):
-            return [self.end(task, "it vanished", exit_code=-9)]
-        return [self.finish(task)]
+            return self.end(task, "it vanished", exit_code=-9)
+        return self.finish(task)
 
-    def hold(self, task: PoolTask, execution: int = 0) -> AttemptUpdate:
+    def hold(self, task: PoolTask, execution: int = 0) -> list[AttemptUpdate]:
         task.status = "held"
         kind, action = self.rng.choice(HOLDS)
         return self.add_update(
-            task,
-            "held",
-            execution=execution,
-            failure_kind=kind,
-            hold_action=action,
-            hold_code=(13, 0),
-            detail="it is held",
+            Held, task, execution=execution, failure_kind=kind, action=action, code=13, detail="it is held"
         )
 
-    def release(self, task: PoolTask) -> AttemptUpdate:
+    def release(self, task: PoolTask) -> list[AttemptUpdate]:
         task.status = "queued"
-        return self.add_update(task, "released", execution=0)
+        return self.add_update(Released, task)
 
-    def finish(self, task: PoolTask) -> AttemptUpdate:
+    def finish(self, task: PoolTask) -> list[AttemptUpdate]:
         if self.happens(0.15):
             return self.exit_with_checkpoint(task)
         kind = self.failure_by_job.get(task.request.job.id, "")
@@ -151,20 +166,20 @@ class ChaosPool:
         data = {"outcome": "failed" if failure else "succeeded", "exit_code": code, "seconds": 60.0}
         events = self.make_agent_event(task, kinds.AGENT_ENDED, failure=failure.to_data() if failure else None, **data)
         is_lost = failure is not None and self.happens(0.2)
-        return self.end(task, "it ended", exit_code=code, agent_events=() if is_lost else events)
+        return self.end(task, "it ended", () if is_lost else events, exit_code=code)
 
-    def exit_with_checkpoint(self, task: PoolTask) -> AttemptUpdate:
+    def exit_with_checkpoint(self, task: PoolTask) -> list[AttemptUpdate]:
         """End the attempt with exit code 85, in most cases with a new checkpoint."""
         checkpoint = {"generation": 2, "step": self.rng.randrange(100)}
         events = self.make_agent_event(task, kinds.CHECKPOINT_SAVED, **checkpoint) if self.happens(0.7) else ()
         events += self.make_agent_event(
             task, kinds.AGENT_ENDED, outcome="requeued", exit_code=85, failure=None, seconds=60.0
         )
-        return self.end(task, "it exited", exit_code=85, agent_events=events)
+        return self.end(task, "it exited", events, exit_code=85)
 
-    def end(self, task: PoolTask, detail: str, **fields: object) -> AttemptUpdate:
+    def end(self, task: PoolTask, detail: str, events: tuple[Event, ...] = (), **fields: Any) -> list[AttemptUpdate]:
         task.status = "gone"
-        return self.add_update(task, "gone", detail=detail, **fields)
+        return self.add_update(Gone, task, events, detail=detail, **fields)
 
 
 class ChaosEngine:
@@ -196,7 +211,7 @@ class ChaosEngine:
         known = [self._pool.tasks[t.attempt_id] for t in requests if t.attempt_id in self._pool.tasks]
         self._tracked.update(task.request.attempt_id for task in known)
         self._maybe_die()
-        return [update for task in known for update in task.updates] + [_current_update(task) for task in known]
+        return [update for task in known for update in (*task.updates, _current_update(task))]
 
     def cancel(self, attempt_ids: Sequence[str]) -> None:
         for attempt_id in attempt_ids:
@@ -225,7 +240,7 @@ class ChaosEngine:
         tasks = [self._pool.tasks[attempt_id] for attempt_id in sorted(self._tracked)]
         n_before = [len(task.updates) for task in tasks]
         updates = [update for task in tasks for update in self._pool.step(task)]
-        updates += [update for task in tasks for update in task.updates if update.status == "released"]
+        updates += [update for task in tasks for update in task.updates if isinstance(update, Released)]
         if self._pool.happens(0.2):
             updates += [
                 update for task, n_reported in zip(tasks, n_before, strict=True) for update in task.updates[:n_reported]
@@ -240,6 +255,7 @@ class ChaosEngine:
 
 
 def _current_update(task: PoolTask) -> AttemptUpdate:
-    if task.status == "gone":
-        return next(replace(update) for update in task.updates if update.status == "gone")
-    return AttemptUpdate(task.request.attempt_id, task.request.job.id, task.status, "1.0")
+    if task.status in ("gone", "held"):
+        return task.updates[-1]
+    status = Running if task.status == "running" else Queued
+    return status(task.request.attempt_id, task.request.job.id)

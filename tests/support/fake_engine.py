@@ -10,7 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from packtrain.engines.api import AttemptUpdate, Capabilities, SubmitRequest
+from packtrain.engines.api import Capabilities, SubmitRequest
+from packtrain.engines.updates import AttemptUpdate, Gone, Running
 from packtrain.events import Event, Failure, JournalReader, kinds
 from packtrain.plan import AttemptFolder, RunFolder
 
@@ -65,17 +66,15 @@ class FakeEngine:
 
     def poll(self) -> Sequence[AttemptUpdate]:
         before_start = [self._queued.pop(d) for d in sorted(self._cancelled & set(self._queued))]
-        gone = [
-            AttemptUpdate(t.attempt_id, t.job.id, "gone", detail="cancelled before it started") for t in before_start
-        ]
+        gone = [Gone(t.attempt_id, t.job.id, detail="cancelled before it started") for t in before_start]
         for request in self._running.values():
             self._run_script(request)
         updates = [self._make_update(request) for request in self._running.values()]
         for update in updates:
-            if update.status == "gone":
+            if isinstance(update, Gone):
                 del self._running[update.attempt_id]
         self._start_queued()
-        return gone + updates
+        return [*gone, *updates]
 
     def wait(self, timeout_s: float) -> None:
         self._on_wait()
@@ -125,10 +124,8 @@ class FakeEngine:
     def _make_update(self, request: SubmitRequest) -> AttemptUpdate:
         path = _exit_code_path(self._attempt_folder(request))
         if not path.exists():
-            return AttemptUpdate(request.attempt_id, request.job.id, "running", "native", "fake")
-        return AttemptUpdate(
-            request.attempt_id, request.job.id, "gone", "native", "fake", int(path.read_text()), "it ended"
-        )
+            return Running(request.attempt_id, request.job.id)
+        return Gone(request.attempt_id, request.job.id, exit_code=int(path.read_text()), detail="it ended")
 
     def _write_event(self, request: SubmitRequest, kind: str, **data: Any) -> None:
         path = self._attempt_folder(request).journal

@@ -23,7 +23,7 @@ class FolderLoader(StreamingLoader):
     folder: Path
 
     def __iter__(self) -> Iterator:
-        cursor, samples = self._cursor, self._samples
+        cursor, samples = self._cursor, self.samples
         partition, index = cursor.partition(), samples.index
         config, names = partition.config, list(index.names())
         workers = [partition.worker_order(self._rank, worker).sample_numbers() for worker in range(config.num_workers)]

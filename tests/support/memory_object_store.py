@@ -43,7 +43,14 @@ class MemoryBackend:
         for url in sorted(url for url in self.objects if url.startswith(prefix)):
             yield ListedObject(unquote(url[len(prefix) :]), len(self.objects[url]), replace(location, url=url))
 
-    def put(self, location: Location, path: Path, on_bytes_sent: OnBytesSent = ignore_bytes_sent) -> None:
+    def put(
+        self,
+        location: Location,
+        path: Path,
+        on_bytes_sent: OnBytesSent = ignore_bytes_sent,
+        *,
+        adopt_uploads: bool = True,
+    ) -> None:
         self.objects[location.url] = path.read_bytes()
         on_bytes_sent(len(self.objects[location.url]))
 

@@ -10,9 +10,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from packtrain.engines.api import AttemptUpdate, Engine, SubmitRequest
+from packtrain.engines.api import Engine, SubmitRequest
 from packtrain.engines.local import LocalEngine
 from packtrain.engines.local.local_engine import send_signal
+from packtrain.engines.updates import AttemptUpdate, Gone
 from packtrain.events import Event, JournalReader, kinds
 from packtrain.plan import AttemptFolder, Job, Limits, Resources, RunFolder, claim
 from tests.support.fake_engine import FakeEngine
@@ -85,4 +86,4 @@ def poll_until(engine: Engine, condition: Callable[[list[AttemptUpdate]], Any]) 
 
 
 def all_gone(*attempt_ids: str) -> Callable[[list[AttemptUpdate]], bool]:
-    return lambda updates: set(attempt_ids) <= {u.attempt_id for u in updates if u.status == "gone"}
+    return lambda updates: set(attempt_ids) <= {u.attempt_id for u in updates if isinstance(u, Gone)}

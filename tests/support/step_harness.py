@@ -5,16 +5,15 @@ from __future__ import annotations
 import os
 import signal
 import time
+from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
-from packtrain.agent.processes.guard import Guard
-from packtrain.agent.processes.process_table import ProcessTable
-from packtrain.agent.sandbox import Sandbox
 from packtrain.agent.steps.runner import StepRunner
-from packtrain.agent.stop_request import StopRequest
 from packtrain.errors import FailedError
-from packtrain.events import Journal, JournalReader, Redactor
-from packtrain.plan import AttemptFolder, EnvVar, Job, LaunchAction, Limits, Resources, RunAction, Secret, Step
+from packtrain.events import JournalReader
+from packtrain.plan import EnvVar, Job, LaunchAction, Limits, Resources, RunAction, Step
+from tests.support.attempt_contexts import attempt_contexts
 
 HOST_ENVIRONMENT = {"PATH": os.environ["PATH"], "FROM_HOST": "host"}
 
@@ -23,36 +22,24 @@ class StepHarness:
     """Runs steps in a sandbox, as the agent does, and reads their logs and events."""
 
     def __init__(self, folder: Path, secrets=None, grace_s: float = 5.0, host_environment=HOST_ENVIRONMENT) -> None:
-        self.sandbox = Sandbox(folder / "sandbox", AttemptFolder(folder))
-        self.sandbox.create()
-        self.secrets, self.host_environment = secrets or {}, host_environment
-        self.redactor = Redactor(self.secrets.values())
-        self.journal = Journal(self.sandbox.attempt_folder.journal, "run-1", "7", "agent-1", self.redactor)
-        self.stop_request = StopRequest()
-        self.guard = Guard.start()
-        self.processes = ProcessTable(self.guard, grace_s)
+        secrets_folder = folder / "secrets"
+        secrets_folder.mkdir(parents=True, exist_ok=True)
+        for name, value in (secrets or {}).items():
+            (secrets_folder / name).write_text(value)
+        self.host_environment = host_environment
+        self._contexts = ExitStack()
+        make = self._contexts.enter_context(attempt_contexts(folder))
+        self.context = make(Job("7", (), Resources(), Limits(), ()), attempt=".", grace_s=grace_s)
+        self.sandbox, self.stop_request = self.context.sandbox, self.context.stop
 
     def close(self) -> None:
-        self.processes.terminate_all()
-        self.guard.quit()
-        self.journal.close()
-
-    def resolve_secret(self, value) -> str:
-        return self.secrets[value.name] if isinstance(value, Secret) else value
+        self.context.processes.terminate_all()
+        self._contexts.close()
+        self.context.journal.close()
 
     def run(self, *steps: Step, **job) -> None:
-        planned_job = Job("7", job.pop("point", ()), Resources(), Limits(), steps, **job)
-        StepRunner(
-            planned_job,
-            self.sandbox,
-            self.journal,
-            self.redactor,
-            self.resolve_secret,
-            self.stop_request,
-            self.host_environment,
-            "run-1",
-            self.processes,
-        ).run_all()
+        context = replace(self.context, job=replace(self.context.job, steps=steps, **job))
+        StepRunner(context, self.host_environment).run_all()
 
     def events(self, kind: str):
         return [event.data for event in JournalReader(self.sandbox.attempt_folder.journal).read() if event.kind == kind]

@@ -13,6 +13,7 @@ import pytest
 import torch
 from torch import nn
 
+from packtrain.errors import UsageError
 from packtrain.torch import Checkpoint, CheckpointError, ResumableBatchSampler, TrainingState
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("torch")]
@@ -105,13 +106,13 @@ def test_save_is_a_snapshot(output):
 
 
 def test_previous_and_best_checkpoints_are_kept(output):
-    training = Training(max_to_keep=3, monitor="accuracy")
+    training = Training(max_to_keep=3, monitor="accuracy", mode="max")
     for step, accuracy in enumerate([0.1, 0.9, 0.5, float("nan"), 0.9, 0.2]):
         training.ckpt.save(epoch=1, step=step, metrics={"accuracy": accuracy})
     training.ckpt.close()
     steps = {path.name: saved_step(path) for path in output.iterdir()}
     assert steps == {"c.pt": 5, ".c.pt.tmp-previous-1": 4, ".c.pt.tmp-previous-2": 3, "c.best.pt": 1}
-    again = Training(max_to_keep=1, monitor="accuracy")
+    again = Training(max_to_keep=1, monitor="accuracy", mode="max")
     assert again.ckpt.restore().best_value == 0.9
     again.ckpt.save(epoch=1, step=6, metrics={"accuracy": 0.89})
     again.ckpt.close()
@@ -119,11 +120,11 @@ def test_previous_and_best_checkpoints_are_kept(output):
 
 
 def test_lost_best_file_is_replaced(output):
-    training = Training(monitor="accuracy")
+    training = Training(monitor="accuracy", mode="max")
     training.ckpt.save(epoch=1, step=1, metrics={"accuracy": 0.9})
     training.ckpt.close()
     (output / "c.best.pt").unlink()
-    again = Training(monitor="accuracy")
+    again = Training(monitor="accuracy", mode="max")
     assert again.ckpt.restore().best_value == 0.9
     again.ckpt.save(epoch=1, step=2, metrics={"accuracy": 0.8})
     again.ckpt.close()
@@ -131,11 +132,16 @@ def test_lost_best_file_is_replaced(output):
 
 
 def test_lower_is_better(output):
-    training = Training(monitor="-loss")
+    training = Training(monitor="loss")
     for step, loss in enumerate([3.0, 1.0, 2.0]):
         training.ckpt.save(epoch=1, step=step, metrics={"loss": loss})
     training.ckpt.close()
     assert saved_step(output / "c.best.pt") == 1
+
+
+def test_invalid_mode(output):
+    with pytest.raises(UsageError, match="mode must be 'min' or 'max', not 'best'"):
+        Training(monitor="loss", mode="best")
 
 
 def truncate(path):
@@ -170,29 +176,27 @@ def test_damaged_file_is_skipped(output, damage):
     again.ckpt.close()
 
 
-def test_restore_from_deepsquare(output):
-    """The file holds model, best accuracy and epoch, of a program whose model was wrapped."""
-    source = Training()
-    fill(source.model, 7)
-    wrapped = {f"module.{name}": value for name, value in source.model.state_dict().items()}
-    torch.save({"net": wrapped, "acc": 88.25, "epoch": 11}, output / "ckpt.pth")
-    training = Training(monitor="accuracy")
-    with pytest.warns(
-        UserWarning, match="no state of optimizer, scheduler, generator: they start from their initial state"
-    ):
-        training_state = training.ckpt.restore(output / "ckpt.pth")
-    assert training_state == TrainingState(epoch=13, best_value=0.8825)
-    assert model_values(training.model) == model_values(source.model)
+class OtherFormat(Checkpoint):
+    """The format of another program, which has no states of the optimizer or of random numbers."""
+
+    def to_file(self, state):
+        return {"net": state["model"], "last_epoch": state["packtrain"]["training_state"]["epoch"] - 1}
+
+    def from_file(self, content):
+        return {"model": content["net"], "packtrain": {"training_state": {"epoch": content["last_epoch"] + 1}}}
 
 
-def test_keys_for_deepsquare(output):
-    training = Training(deepsquare=True, monitor="accuracy")
-    training.ckpt.save(epoch=4, step=30, metrics={"accuracy": 0.625})
-    training.ckpt.close()
+def test_format_of_another_program(output):
+    source, other = nn.Linear(2, 2), nn.Linear(2, 2)
+    with OtherFormat("c.pt", model=source) as ckpt:
+        ckpt.save(epoch=12, step=1)
     saved = torch.load(output / "c.pt", weights_only=True)
-    assert (saved["acc"], saved["epoch"]) == (62.5, 2)
-    assert saved["net"].keys() == training.model.state_dict().keys()
-    assert Training().ckpt.restore().epoch == 4
+    assert saved["last_epoch"] == 11
+    torch.save({**saved, "net": {f"module.{name}": value for name, value in saved["net"].items()}}, output / "c.pt")
+    optimizer = torch.optim.SGD(other.parameters(), lr=1)
+    with pytest.warns(UserWarning, match="no state of optimizer: they start from their initial state"):
+        assert OtherFormat("c.pt", model=other, optimizer=optimizer).restore() == TrainingState(epoch=12)
+    assert model_values(source) == model_values(other)
 
 
 def test_wrappers_are_removed(output):
@@ -225,7 +229,7 @@ def test_checkpoint_of_another_model(output):
 def test_checkpoint_of_another_sampler(output):
     with Checkpoint("c.pt", model=nn.Linear(1, 1), sampler=ResumableBatchSampler(100, 10, seed=1)) as ckpt:
         ckpt.save(epoch=1, step=1)
-    with pytest.raises(CheckpointError, match="made with batch_size 10, now 20 and seed 1, now 2: its position"):
+    with pytest.raises(CheckpointError, match="made with global_batch_size 10, now 20 and seed 1, now 2: its position"):
         Checkpoint("c.pt", model=nn.Linear(1, 1), sampler=ResumableBatchSampler(100, 20, seed=2)).restore()
 
 
@@ -312,12 +316,12 @@ def test_restore_from_packtrain_resume(output, monkeypatch):
 
 def test_numpy_and_torch_scalars(output):
     """A loss may still have its graph."""
-    training = Training(monitor="-loss")
+    training = Training(monitor="loss")
     loss = training.model(torch.randn(8, 4)).pow(2).mean()
     position = {"epoch": torch.tensor(2), "batch": numpy.int32(1), "step": numpy.int64(3)}
     training.ckpt.save(**position, metrics={"loss": loss, "accuracy": numpy.float32(0.5)}, mine=loss)
     training.ckpt.close()
-    restored = Training(monitor="-loss").ckpt.restore()
+    restored = Training(monitor="loss").ckpt.restore()
     assert (restored.epoch, restored.batch, restored.step) == (2, 1, 3)
     assert restored.metrics == {"loss": loss.item(), "accuracy": 0.5}
     assert restored.best_value == loss.item()

@@ -105,9 +105,9 @@ def test_outputs(uninterrupted):
     metrics = json.loads((uninterrupted / "metrics.json").read_text())
     assert saved["epoch"] == 1, "epochs 0 and 1 are complete"
     assert saved["acc"] == pytest.approx(100 * metrics["accuracy"])
-    assert [row["epoch"] for row in metrics["history"]] == [1, 2]
+    assert [row["epoch"] for row in metrics["history"]] == [0, 1]
     last = json.loads((uninterrupted / "metrics.jsonl").read_text().splitlines()[-1])
-    assert (last["epoch"], last["epochs"], last["step"], last["total_steps"]) == (2, 2, 4, 4)
+    assert (last["epoch"], last["epochs"], last["step"], last["total_steps"]) == (1, 2, 4, 4)
     names = {path.name for path in uninterrupted.glob("[!.]*")} - {"printed-0", "notices.jsonl", "metrics.jsonl"}
     assert names == {"ckpt.pth", "ckpt.best.pth", "metrics.json"}
 
@@ -119,7 +119,7 @@ def test_resume_is_exact(train, uninterrupted, tmp_path):
     assert load_checkpoint(tmp_path / "a")["epoch"] == -1, "no epoch is complete"
     code, printed = train(tmp_path / "b", f"--checkpoint_in={tmp_path}/a/ckpt.pth")
     assert code == 0, printed
-    assert "resuming in epoch 1 after 1 of 2 batches" in printed
+    assert "resuming in epoch 0 after 1 of 2 batches" in printed
     expected, resumed = load_checkpoint(uninterrupted)["net"], load_checkpoint(tmp_path / "b")["net"]
     assert all(torch.equal(expected[name], resumed[name]) for name in NAMES)
     assert (uninterrupted / "metrics.json").read_text() == (tmp_path / "b/metrics.json").read_text()

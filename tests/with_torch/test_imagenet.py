@@ -113,16 +113,16 @@ def test_model_has_the_names_of_torchvision(uninterrupted):
 def test_outputs(uninterrupted):
     metrics = json.loads((uninterrupted / "metrics.json").read_text())
     assert (metrics["classes"], metrics["images"]) == (N_CLASSES, 21)
-    assert [row["epoch"] for row in metrics["history"]] == [1, 2] and 0 <= metrics["accuracy"] <= 1
+    assert [row["epoch"] for row in metrics["history"]] == [0, 1] and 0 <= metrics["accuracy"] <= 1
     last = json.loads((uninterrupted / "metrics.jsonl").read_text().splitlines()[-1])
-    assert (last["epoch"], last["epochs"], last["step"], last["total_steps"]) == (2, 2, 4, 4)
+    assert (last["epoch"], last["epochs"], last["step"], last["total_steps"]) == (1, 2, 4, 4)
 
 
 def test_resume_is_exact(train, uninterrupted, tmp_path):
     (tmp_path / "stop").write_text("wall_time")
     train(tmp_path / "out", code=85, PACKTRAIN_STOP=str(tmp_path / "stop"))
     assert not (tmp_path / "out/imagenet_resnet50.pt").exists()
-    assert "resuming in epoch 1 after 1 of 2 batches" in train(tmp_path / "out")
+    assert "resuming in epoch 0 after 1 of 2 batches" in train(tmp_path / "out")
     expected, resumed = load_weights(uninterrupted), load_weights(tmp_path / "out")
     assert all(torch.equal(expected[name], resumed[name]) for name in NAMES)
     assert (uninterrupted / "metrics.json").read_text() == (tmp_path / "out/metrics.json").read_text()
@@ -135,7 +135,7 @@ def test_stop_before_testing(train, tmp_path):
     printed = train(tmp_path / "out", *flags, code=85, PACKTRAIN_STOP=str(tmp_path / "stop"))
     assert "test accuracy" not in printed
     printed = train(tmp_path / "out", *flags)
-    assert "resuming in epoch 1 after 1 of 1 batches" in printed and "test accuracy" in printed
+    assert "resuming in epoch 0 after 1 of 1 batches" in printed and "test accuracy" in printed
     train(tmp_path / "uninterrupted", *flags)
     assert (tmp_path / "uninterrupted/metrics.json").read_text() == (tmp_path / "out/metrics.json").read_text()
 
@@ -155,11 +155,11 @@ def test_published_weights(train, uninterrupted, tmp_path):
 def test_two_processes_save_once_and_one_goes_on(forkserver, train, images, tmp_path):
     (tmp_path / "stop").write_text("term")
     both = forkserver.run_ranks(
-        RECIPE, tmp_path / "out", arguments(images), [None, None], PACKTRAIN_STOP=f"{tmp_path}/stop"
+        RECIPE, tmp_path / "out", arguments(images, "--batch-size", 6), [None, None], PACKTRAIN_STOP=f"{tmp_path}/stop"
     )
     assert both == [85, 85], read_output(tmp_path / "out") + read_output(tmp_path / "out", 1)
     assert [path.name for path in (tmp_path / "out").glob("[!.]*.pt")] == ["checkpoint.pt"]
-    assert "resuming in epoch 1 after 1 of 2 batches" in train(tmp_path / "out")
+    assert "resuming in epoch 0 after 1 of 2 batches" in train(tmp_path / "out", "--batch-size", 12)
     assert len(json.loads((tmp_path / "out/metrics.json").read_text())["history"]) == 2
 
 
@@ -187,7 +187,7 @@ def streamed(forkserver, index, tmp_path):
     kill_spec = {"steps": 2, "saved": 1}
     assert forkserver.run_training(RECIPE, output, flags, kill_spec) == -signal.SIGKILL, read_output(output)
     assert forkserver.run_training(RECIPE, output, flags) == 0, read_output(output)
-    assert "resuming in epoch 1 after 1 of 2 batches" in read_output(output)
+    assert "resuming in epoch 0 after 1 of 2 batches" in read_output(output)
     assert "3 classes, 21 training images" in read_output(output)
     return output
 
@@ -225,16 +225,16 @@ def test_streaming_equals_reading_files(streamed, index, images, tmp_path, monke
     assert metrics[0] == metrics[1] and metrics[0]["images"] == 21
 
 
-def test_too_few_samples_left_for_more_processes(forkserver, index, tmp_path):
-    """One process saw 20 of 21 images, and two cannot share the last one: the epoch ends."""
-    output, flags = tmp_path / "out", ["--stream", str(index), *STREAMED, "--batch-size", "20"]
+def test_rest_of_an_epoch_for_more_processes(forkserver, index, tmp_path):
+    """One process saw 18 of 21 images, and two resume: they share the last three, one of which comes twice."""
+    output, flags = tmp_path / "out", ["--stream", str(index), *STREAMED, "--batch-size", "18"]
     (tmp_path / "stop").write_text("term")
     assert forkserver.run_training(RECIPE, output, flags, PACKTRAIN_STOP=f"{tmp_path}/stop") == 85, read_output(output)
     codes = forkserver.run_ranks(RECIPE, output, flags, [None, None])
     assert codes == [0, 0], read_output(output) + read_output(output, 1)
     assert len(json.loads((output / "metrics.json").read_text())["history"]) == 1
     saved = torch.load(output / "checkpoint.pt", weights_only=True)
-    assert saved["packtrain"]["stateful"]["sampler"]["epoch"] == 2, "the loader is at the start of the next epoch"
+    assert saved["packtrain"]["stateful"]["sampler"]["epoch"] == 1, "the loader is at the start of the next epoch"
 
 
 def test_data_or_stream_is_required(train, forkserver, images, tmp_path):

@@ -58,7 +58,7 @@ def test_outputs(trained):
     assert all(torch.equal(saved[name], value) for name, value in weights.items())
     assert sum(v.numel() for k, v in weights.items() if k.endswith(("weight", "bias"))) == 272_474
     last = json.loads((trained / "metrics.jsonl").read_text().splitlines()[-1])
-    assert (last["epoch"], last["epochs"], last["step"], last["total_steps"]) == (2, 2, 6, 6)
+    assert (last["epoch"], last["epochs"], last["step"], last["total_steps"]) == (1, 2, 6, 6)
     assert last["accuracy"] == metrics["accuracy"]
 
 
@@ -101,5 +101,5 @@ def test_missing_and_damaged_data(train, images, tmp_path):
 def test_checkpoint_of_other_settings(train, trained):
     code, printed = train(trained, "--batch-size", "16")
     assert code == 1
-    assert "train.py: " in printed and "made with batch_size 32, now 16" in printed
+    assert "train.py: " in printed and "made with global_batch_size 32, now 16" in printed
     assert "Traceback" not in printed

@@ -45,7 +45,7 @@ def test_training_and_outputs(train, tmp_path):
     convolutions = {"conv1.weight": (32, 1, 3, 3), "conv2.weight": (64, 32, 3, 3)}
     assert shapes == {**convolutions, "fc1.weight": (128, 9216), "fc2.weight": (10, 128)}
     last = json.loads((tmp_path / "metrics.jsonl").read_text().splitlines()[-1])
-    assert (last["epoch"], last["step"], last["total_steps"]) == (2, 20, 20)
+    assert (last["epoch"], last["step"], last["total_steps"]) == (1, 20, 20)
 
 
 def test_missing_and_damaged_data(train, tmp_path):

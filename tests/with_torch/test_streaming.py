@@ -17,7 +17,7 @@ from packtrain.indexing import IndexRequest, build_index
 from packtrain.plan import Location
 from packtrain.stream.samples import StreamError, StreamingSamples
 from packtrain.torch import Checkpoint
-from packtrain.torch.streaming import StreamingMapDataset, make_streaming_loader
+from packtrain.torch.streaming import StreamingLoader, StreamingMapDataset
 from packtrain.transfer.integrity.block_checksums import make_checksums, write_checksums
 from testbed.http_server import HttpServer, ResponseFault
 from tests.support.stream_indexes import make_archive, random_content
@@ -40,14 +40,14 @@ _NUMBERS = {random_content(number, SIZE + number % 7): number for number in rang
 
 def make_loader(index, **options):
     defaults = {"batch_size": 8, "num_workers": 2, "decode_fn": number_of, "collate_fn": list, "seed": 4}
-    return make_streaming_loader(index, **{**defaults, "prefetch_bytes": 1 << 20, **options})
+    return StreamingLoader(index, **{**defaults, "prefetch_bytes": 1 << 20, **options})
 
 
 def test_every_sample_once_per_epoch(index):
     data = make_loader(index)
-    assert (data.epoch, len(data)) == (1, 19)
+    assert (data.epoch, len(data)) == (0, 19)
     first = [number for batch in data for number in batch]
-    assert (data.epoch, len(data)) == (2, 19)
+    assert (data.epoch, len(data)) == (1, 19)
     second = [number for batch in data for number in batch]
     assert sorted(first) == sorted(second) == list(range(N_SAMPLES))
     assert first != second
@@ -68,16 +68,14 @@ def test_resume_ignores_prefetched_batches(index):
 def test_resume_with_other_workers_and_ranks(index, num_workers):
     data = make_loader(index)
     seen = Counter(number for _, batch in zip(range(5), data, strict=False) for number in batch)
-    loaders = [
-        make_loader(index, num_workers=num_workers, rank_and_world_size=(rank, 2), remainder="pad") for rank in range(2)
-    ]
+    loaders = [make_loader(index, num_workers=num_workers, rank=rank, world_size=2) for rank in range(2)]
     for loader in loaders:
         loader.load_state_dict(data.state_dict())
     batches = [list(loader) for loader in loaders]
     assert len(batches[0]) == len(batches[1])
     seen.update(number for rank in batches for batch in rank for number in batch)
     assert seen == Counter(range(N_SAMPLES))
-    assert [loader.epoch for loader in loaders] == [2, 2]
+    assert [loader.epoch for loader in loaders] == [1, 1]
 
 
 def test_position_is_saved_in_the_checkpoint(index, tmp_path, monkeypatch):
@@ -86,7 +84,7 @@ def test_position_is_saved_in_the_checkpoint(index, tmp_path, monkeypatch):
     model = nn.Linear(1, 1)
     with Checkpoint("c.pt", model=model, data=data) as ckpt:
         received = [batch for _, batch in zip(range(7), data, strict=False)]
-        ckpt.save(epoch=1, step=7)
+        ckpt.save(epoch=0, step=7)
     other = make_loader(index, num_workers=0)
     with Checkpoint("c.pt", model=model, data=other) as ckpt:
         ckpt.restore()
@@ -174,19 +172,27 @@ def test_checksums_of_the_index(tmp_path):
         assert data.samples.stats.failures + data.samples.stats.hedges >= 1
 
 
-def test_more_ranks_than_samples(index):
-    with pytest.raises(UsageError, match="150 samples cannot be split over 151"):
-        make_loader(index, rank_and_world_size=(0, 151))
+def test_drop_last(index):
+    batches = list(make_loader(index, drop_last=True))
+    assert [len(batch) for batch in batches] == [8] * 18
+    assert len({number for batch in batches for number in batch}) == 144
+
+
+def test_too_few_samples(index):
+    with pytest.raises(UsageError, match=r"150 samples cannot be split over 151 processes$"):
+        make_loader(index, rank=0, world_size=151)
+    with pytest.raises(UsageError, match="150 samples cannot be split over 2 processes in full batches of 76"):
+        make_loader(index, rank=0, world_size=2, batch_size=76, drop_last=True)
 
 
 PROGRAM = """
 import sys
-from packtrain.torch import make_streaming_loader
+from packtrain.torch import StreamingLoader
 
 def decode(data, label):
     return len(data), label
 
-for sizes, labels in make_streaming_loader(sys.argv[1], batch_size=50, num_workers=1, decode_fn=decode):
+for sizes, labels in StreamingLoader(sys.argv[1], batch_size=50, num_workers=1, decode_fn=decode):
     print(len(sizes))
 """
 

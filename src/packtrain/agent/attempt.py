@@ -8,39 +8,24 @@ The first failure becomes the result. Later ones are only reported as notices.
 
 from __future__ import annotations
 
-import errno
-import os
 import sys
 import time
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Callable
+from typing import Any, Callable
 
-from packtrain.agent.agent_log import AgentLog
 from packtrain.agent.cleanup import remove_tree
-from packtrain.agent.context import AttemptContext, EngineOptions, StageStats
+from packtrain.agent.context import AttemptContext, StageStats, has_checkpoint_store
 from packtrain.agent.outputs.check import check_outputs
 from packtrain.agent.outputs.inventory import MAX_LISTED_OUTPUTS, list_outputs, with_prefix, write_output_list
 from packtrain.agent.outputs.sync import clean_outputs, failed_prefix, move_outputs, requeue_prefix, sync_outputs
-from packtrain.agent.processes.guard import Guard
-from packtrain.agent.processes.process_table import ProcessTable
-from packtrain.agent.sandbox import Sandbox
-from packtrain.agent.secrets import Secrets
 from packtrain.agent.stages.fetch import fetch_all
 from packtrain.agent.stages.probe import probe
 from packtrain.agent.stages.run_steps import run_steps
 from packtrain.agent.stages.unpack import unpack_all
-from packtrain.agent.stop_request import StopRequest
 from packtrain.agent.time_limits import RequeueRequested, TimeLimitMonitor, discard_uploaded_files
 from packtrain.errors import EXIT_OK, EXIT_RESUME_IN_PLACE
-from packtrain.events import Event, Failure, Journal, kinds
-from packtrain.plan import Job
-from packtrain.plan.claim import hand_over_claim
-from packtrain.transfer.engine.source_stats import set_expected_speeds
-
-if TYPE_CHECKING:
-    from packtrain.agent.live.reporter import LiveReporter
-
-_DISK_FULL_ERRNOS = (errno.ENOSPC, errno.EDQUOT)
+from packtrain.events import Failure, kinds
+from packtrain.fileutil import DISK_FULL_ERRNOS
 
 StageFunction = Callable[[AttemptContext, StageStats], None]
 
@@ -53,117 +38,11 @@ FORWARD_STAGES: tuple[tuple[str, StageFunction], ...] = (
 )
 
 
-def run_attempt(
-    job: Job,
-    sandbox: Sandbox,
-    journal: Journal,
-    secrets: Secrets,
-    stop: StopRequest,
-    claim_fd: int,
-    started_at: float,
-    options: EngineOptions,
-    start_event: Event,
-) -> int:
-    """Run everything after the first event and return the agent's exit code.
-
-    Call it before any thread is started, because it forks the guard.
-
-    Args:
-        job: The job, with local inputs resolved and the grace period adapted to the slot.
-        sandbox: The paths to use; nothing exists there yet.
-        journal: Receives the events.
-        secrets: The folder of secret files.
-        stop: Set by signals and time limits.
-        claim_fd: Descriptor of the locked claim file.
-        started_at: When the agent started, by the monotonic clock.
-        options: What the engine provides.
-        start_event: The `agent.started` event, for the live reporter.
-    """
-    guard = Guard.start((claim_fd,))
-    log = AgentLog(sandbox.attempt_folder.agent_log, secrets.redactor)
-    live = _start_live_reporter(journal, start_event, options.live_interval_s, log, sandbox)
-    processes = ProcessTable(guard, job.limits.grace_s)
-    set_expected_speeds(options.host_speeds)
-    _disable_upload_adoption(job)
-    context = _make_context(job, sandbox, journal, log, secrets, stop, processes, options)
-    exit_code = AttemptRunner(context, started_at).run()
-    guard.quit()
-    if live is not None:
-        live.stop()
-    if exit_code == EXIT_RESUME_IN_PLACE:
-        hand_over_claim(claim_fd)
-    return exit_code
-
-
-def _make_context(
-    job: Job,
-    sandbox: Sandbox,
-    journal: Journal,
-    log: AgentLog,
-    secrets: Secrets,
-    stop: StopRequest,
-    processes: ProcessTable,
-    options: EngineOptions,
-) -> AttemptContext:
-    engine_has_checkpoint = (
-        options.transfers_checkpoints and job.checkpoint is not None and not _has_checkpoint_store(job)
-    )
-    return AttemptContext(
-        job,
-        sandbox,
-        journal,
-        log,
-        secrets,
-        secrets.redactor,
-        stop,
-        processes,
-        options.download_cache,
-        reuse_folder=options.reuse_folder or (sandbox.reuse_folder if options.transfers_checkpoints else None),
-        deadline_at=options.deadline_at,
-        transferred_checkpoint=sandbox.transferred_checkpoint if engine_has_checkpoint else None,
-        in_container=options.in_container,
-    )
-
-
-def _disable_upload_adoption(job: Job) -> None:
-    """Start every S3 upload from scratch: another attempt of the job may be uploading to the same names."""
-    if job.output is not None:
-        from packtrain.transfer.backends.s3.multipart import disable_upload_adoption
-
-        disable_upload_adoption()
-
-
-def _has_checkpoint_store(job: Job) -> bool:
-    """Return True if the output location can hold several checkpoint generations and the files next to them."""
-    from packtrain.agent.checkpoints.store import can_list
-
-    return job.output is not None and can_list(job.output.location)
-
-
-def _start_live_reporter(
-    journal: Journal, start_event: Event, min_interval_s: float, log: AgentLog, sandbox: Sandbox
-) -> LiveReporter | None:
-    """Start reporting progress over Chirp. Return None if it is switched off or there is no Chirp proxy."""
-    if not min_interval_s:
-        return None
-    from packtrain.agent.live.chirp import find_config
-    from packtrain.agent.live.reporter import LiveReporter, chirp_connector
-
-    config = find_config(os.environ)
-    if config is None:
-        log.write("live: there is no Chirp proxy; progress is visible only after the journal is retrieved")
-        return None
-    live = LiveReporter(chirp_connector(config), min_interval_s, sandbox.attempt_folder.logs, log.write)
-    live.on_event(start_event)
-    journal.set_listener(live.on_event)
-    return live.start()
-
-
 class AttemptRunner:
     """Runs the stages of one execution and records how it ended."""
 
-    def __init__(self, context: AttemptContext, started_at: float) -> None:
-        self._context, self._started_at = context, started_at
+    def __init__(self, context: AttemptContext) -> None:
+        self._context = context
         self._failure: Failure | None = None
         self._requeue: RequeueRequested | None = None
         self._outputs: list[dict[str, Any]] = []
@@ -228,7 +107,7 @@ class AttemptRunner:
         clean_outputs(context)
         if self._requeue is not None:
             discard_uploaded_files(context)
-            if not _has_checkpoint_store(context.job):
+            if not has_checkpoint_store(context.job):
                 self._keep_requeue_outputs(context)
                 return
         prefix = failed_prefix(context) if self._requeue is None else requeue_prefix(context)
@@ -290,7 +169,7 @@ class AttemptRunner:
                 outputs=self._outputs[:MAX_LISTED_OUTPUTS],
                 n_outputs=len(self._outputs),
                 freed_bytes=self._freed_bytes,
-                seconds=round(time.monotonic() - self._started_at, 3),
+                seconds=round(time.monotonic() - self._context.started_at, 3),
                 **({"step": requeue.step, "reason": str(requeue)} if requeue else {}),
             )
         reason = failure.detail if failure else str(requeue) if requeue else ""
@@ -314,7 +193,7 @@ def _with_stop_check(stage_function: StageFunction) -> StageFunction:
 
 def failure_from_error(error: Exception, stage: str) -> Failure:
     """Convert an exception to a failure. Any write may hit a full disk, so that is detected by its errno."""
-    if isinstance(error, OSError) and error.errno in _DISK_FULL_ERRNOS:
+    if isinstance(error, OSError) and error.errno in DISK_FULL_ERRNOS:
         location = f" at {error.filename}" if error.filename else ""
         return Failure.from_kind("disk_full", stage, f"the disk is full{location}: {error.strerror}")
     return Failure.from_error(error, stage)

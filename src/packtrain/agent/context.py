@@ -1,9 +1,8 @@
-"""The objects and options that every stage of one execution receives."""
+"""The objects and settings that every stage of one execution receives."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +16,7 @@ from packtrain.agent.watched_files import FileVersion
 from packtrain.errors import FailedError
 from packtrain.events import Journal, Redactor, kinds
 from packtrain.plan import Job
+from packtrain.transfer.urls import is_http
 
 if TYPE_CHECKING:
     from packtrain.transfer.cache import DownloadCache
@@ -52,19 +52,6 @@ class CheckpointState:
 
 
 @dataclass(frozen=True)
-class EngineOptions:
-    """What the engine provides to an attempt, and the limits it imposes."""
-
-    download_cache: DownloadCache | None = None
-    reuse_folder: Path | None = None  # keeps the inputs while the job resumes in place
-    deadline_at: float | None = None  # the engine's time limit, in seconds since 1970
-    transfers_checkpoints: bool = False  # the engine moves the folder `checkpoint` to the next execution
-    in_container: bool = False  # the agent runs inside the image that the steps name
-    live_interval_s: float = 0.0  # minimum time between two progress reports; 0: no reports
-    host_speeds: Mapping[str, float] = field(default_factory=dict)  # expected bytes per second, by source host
-
-
-@dataclass(frozen=True)
 class AttemptContext:
     """Everything a stage needs to know about the execution it belongs to."""
 
@@ -73,7 +60,6 @@ class AttemptContext:
     journal: Journal
     log: AgentLog
     secrets: Secrets
-    redactor: Redactor
     stop: StopRequest
     processes: ProcessTable
     download_cache: DownloadCache | None = None
@@ -83,9 +69,18 @@ class AttemptContext:
     deadline_at: float | None = None  # the engine's time limit, in seconds since 1970
     transferred_checkpoint: Path | None = None  # checkpoint folder that the engine moves to the next execution
     in_container: bool = False  # the agent runs inside the image that the steps name
-    started_at: float = field(default_factory=time.monotonic)  # when the stages began, by the monotonic clock
+    started_at: float = field(default_factory=time.monotonic)  # when the agent started, by the monotonic clock
+
+    @property
+    def redactor(self) -> Redactor:
+        return self.secrets.redactor
 
     def emit_notice(self, stage: str, text: str) -> None:
         """Report something worth knowing that is not a failure."""
         self.log.write(f"{stage}: {text}")
         self.journal.emit(kinds.NOTICE, stage=stage, text=text)
+
+
+def has_checkpoint_store(job: Job) -> bool:
+    """Return whether the output location can hold several checkpoint generations and the files next to them."""
+    return job.output is not None and not is_http(job.output.location.url)

@@ -9,7 +9,6 @@ python3 -I -S agent.pyz PLAN.json [--job ID] [--attempt-id ID] [--attempt-folder
 from __future__ import annotations
 
 import argparse
-import gc
 import os
 import sys
 import time
@@ -21,15 +20,16 @@ from packtrain import __version__
 from packtrain.agent.sandbox import Sandbox
 from packtrain.agent.secrets import Secrets
 from packtrain.agent.stop_request import StopRequest
-from packtrain.errors import FormatError
+from packtrain.errors import EXIT_RESUME_IN_PLACE, FormatError
 from packtrain.events import FAILURE_KINDS, Event, Journal, kinds, new_emitter_id
 from packtrain.plan import AttemptFolder, Job, Plan, read_plan
-from packtrain.plan.claim import acquire_claim
+from packtrain.plan.claim import acquire_claim, hand_over_claim
 from packtrain.plan.local_inputs import resolve_local_inputs
 
 if TYPE_CHECKING:
     from packtrain.agent.condor_slot import CondorSlot
-    from packtrain.agent.context import EngineOptions
+    from packtrain.agent.context import AttemptContext
+    from packtrain.agent.live.reporter import LiveReporter
     from packtrain.transfer.cache import DownloadCache
 
 _AUTO = "auto"
@@ -39,7 +39,7 @@ def main(argv: list[str]) -> int:
     """Run the job that the arguments name and return the agent's exit code."""
     started_at = time.monotonic()
     options = _parse_arguments(argv)
-    attempt_folder = AttemptFolder(options.attempt_folder.absolute())
+    attempt_folder = AttemptFolder(options.attempt_folder)
     claim_fd = acquire_claim(attempt_folder.claim)
     if claim_fd is None:
         return _report_failure(
@@ -52,20 +52,62 @@ def main(argv: list[str]) -> int:
         job = resolve_local_inputs(choose_job(plan, options.job), attempt_folder.root)
     except FormatError as error:
         return _report_failure("plan_unreadable", str(error))
-    secrets = Secrets((options.secrets or options.plan.parent / "secrets").absolute())
+    exit_code = _run_job(options, plan, job, attempt_folder, claim_fd, stop, started_at)
+    if exit_code == EXIT_RESUME_IN_PLACE:
+        hand_over_claim(claim_fd)
+    return exit_code
+
+
+def _run_job(
+    options: argparse.Namespace,
+    plan: Plan,
+    job: Job,
+    attempt_folder: AttemptFolder,
+    claim_fd: int,
+    stop: StopRequest,
+    started_at: float,
+) -> int:
+    secrets = Secrets(options.secrets or options.plan.parent / "secrets")
     journal = Journal(attempt_folder.journal, plan.run, job.id, new_emitter_id("agent"), secrets.redactor)
     slot = _read_slot()
     start_event = _emit_started(journal, options, slot)
     secrets.redact_condor_tokens(os.environ)
     # Importing the other modules takes longer than everything above, so the first event does not wait for it.
-    from packtrain.agent.attempt import run_attempt
+    from packtrain.agent.agent_log import AgentLog
+    from packtrain.agent.attempt import AttemptRunner
+    from packtrain.agent.context import AttemptContext, has_checkpoint_store
+    from packtrain.agent.processes.guard import Guard
+    from packtrain.agent.processes.process_table import ProcessTable
+    from packtrain.transfer.engine.source_stats import set_expected_speeds
 
-    gc.freeze()
-    gc.enable()
-    sandbox = Sandbox(_sandbox_root(options, attempt_folder, journal.emitter), attempt_folder)
-    job = job if slot is None else _limit_grace(job, slot)
-    engine_options = _engine_options(options, slot, _host_speeds(plan, str(start_event.data["site"])))
-    return run_attempt(job, sandbox, journal, secrets, stop, claim_fd, started_at, engine_options, start_event)
+    guard = Guard.start((claim_fd,))  # it forks, so no thread may run yet
+    job = _limit_grace(job, slot) if slot else job
+    root = options.scratch / f"packtrain-{journal.emitter}" if options.scratch else attempt_folder.sandbox
+    sandbox = Sandbox(root, attempt_folder)
+    moves_checkpoint = slot is not None and slot.transfers_checkpoints
+    needs_checkpoint = moves_checkpoint and job.checkpoint is not None and not has_checkpoint_store(job)
+    context = AttemptContext(
+        job,
+        sandbox,
+        journal,
+        AgentLog(attempt_folder.agent_log, secrets.redactor),
+        secrets,
+        stop,
+        ProcessTable(guard, job.limits.grace_s),
+        _open_download_cache(options),
+        reuse_folder=options.reuse_folder or (sandbox.reuse_folder if moves_checkpoint else None),
+        deadline_at=(slot.deadline_at() if slot else None) if options.deadline == _AUTO else options.deadline,
+        transferred_checkpoint=sandbox.transferred_checkpoint if needs_checkpoint else None,
+        in_container=options.in_container,
+        started_at=started_at,
+    )
+    set_expected_speeds(_host_speeds(plan, str(start_event.data["site"])))
+    live = _start_live_reporter(context, start_event, options.live_interval)
+    exit_code = AttemptRunner(context).run()
+    guard.quit()
+    if live is not None:
+        live.stop()
+    return exit_code
 
 
 def _host_speeds(plan: Plan, site: str) -> dict[str, float]:
@@ -91,21 +133,22 @@ def _limit_grace(job: Job, slot: CondorSlot) -> Job:
     return replace(job, limits=replace(job.limits, grace_s=slot.grace_s(job.limits.grace_s)))
 
 
-def _engine_options(
-    options: argparse.Namespace, slot: CondorSlot | None, host_speeds: dict[str, float]
-) -> EngineOptions:
-    from packtrain.agent.context import EngineOptions
+def _start_live_reporter(context: AttemptContext, start_event: Event, min_interval_s: float) -> LiveReporter | None:
+    """Start reporting progress over Chirp. Return None if it is switched off or there is no Chirp proxy."""
+    if not min_interval_s:
+        return None
+    from packtrain.agent.live.chirp import find_config
+    from packtrain.agent.live.reporter import LiveReporter, chirp_connector
 
-    deadline = options.deadline
-    return EngineOptions(
-        download_cache=_open_download_cache(options),
-        reuse_folder=options.reuse_folder.absolute() if options.reuse_folder else None,
-        deadline_at=(slot.deadline_at() if slot else None) if deadline == _AUTO else deadline,
-        transfers_checkpoints=slot is not None and slot.transfers_checkpoints,
-        in_container=options.in_container,
-        live_interval_s=options.live_interval,
-        host_speeds=host_speeds,
-    )
+    config = find_config(os.environ)
+    if config is None:
+        context.log.write("live: there is no Chirp proxy; progress is visible only after the journal is retrieved")
+        return None
+    logs = context.sandbox.attempt_folder.logs
+    live = LiveReporter(chirp_connector(config), min_interval_s, logs, context.log.write)
+    live.on_event(start_event)
+    context.journal.set_listener(live.on_event)
+    return live.start()
 
 
 def _open_download_cache(options: argparse.Namespace) -> DownloadCache | None:
@@ -113,36 +156,35 @@ def _open_download_cache(options: argparse.Namespace) -> DownloadCache | None:
         return None
     from packtrain.transfer.cache import DEFAULT_MAX_BYTES, DownloadCache
 
-    return DownloadCache(options.cache.absolute(), options.cache_limit or DEFAULT_MAX_BYTES)
-
-
-def _sandbox_root(options: argparse.Namespace, attempt_folder: AttemptFolder, emitter: str) -> Path:
-    scratch: Path | None = options.scratch
-    return scratch.absolute() / f"packtrain-{emitter}" if scratch else attempt_folder.sandbox
+    return DownloadCache(options.cache, options.cache_limit or DEFAULT_MAX_BYTES)
 
 
 def _parse_arguments(argv: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="agent.pyz", description="Run one job of a packtrain plan.")
-    parser.add_argument("plan", type=Path, help="the plan, a JSON file")
+    parser.add_argument("plan", type=_absolute_path, help="the plan, a JSON file")
     parser.add_argument("--job", help="id of the job to run; optional if the plan has only one job")
     parser.add_argument("--attempt-id", default="manual", help="id of the attempt, JOB-N")
     parser.add_argument(
         "--attempt-folder",
-        type=Path,
-        default=Path("packtrain-attempt"),
+        type=_absolute_path,
+        default="packtrain-attempt",
         help="folder for the journal, logs and outputs; it is not removed",
     )
     parser.add_argument(
-        "--scratch", type=Path, help="folder in which to create the sandbox (default: the attempt folder)"
+        "--scratch", type=_absolute_path, help="folder in which to create the sandbox (default: the attempt folder)"
     )
-    parser.add_argument("--secrets", type=Path, help="folder of secret files (default: `secrets` next to the plan)")
+    parser.add_argument(
+        "--secrets", type=_absolute_path, help="folder of secret files (default: `secrets` next to the plan)"
+    )
     parser.add_argument(
         "--site", default="", help="name of the site that runs the attempt; auto: read it from the machine's ClassAd"
     )
-    parser.add_argument("--cache", type=Path, help="download cache that jobs on this machine share")
+    parser.add_argument("--cache", type=_absolute_path, help="download cache that jobs on this machine share")
     parser.add_argument("--cache-limit", type=int, help="maximum size of the download cache, in bytes")
     parser.add_argument(
-        "--reuse-folder", type=Path, help="folder that keeps the inputs when the job resumes in place (exit code 85)"
+        "--reuse-folder",
+        type=_absolute_path,
+        help="folder that keeps the inputs when the job resumes in place (exit code 85)",
     )
     parser.add_argument(
         "--deadline", type=_parse_deadline, help="when the engine ends the attempt: seconds since 1970, or auto"
@@ -156,6 +198,10 @@ def _parse_arguments(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--in-container", action="store_true", help="the agent itself runs in the steps' image")
     parser.add_argument("--version", action="version", version=__version__)
     return parser.parse_args(argv)
+
+
+def _absolute_path(text: str) -> Path:
+    return Path(text).absolute()
 
 
 def _parse_deadline(text: str) -> float | str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import importlib
 import json
 import sys
@@ -65,7 +64,7 @@ class LazyGroup(click.Group):
         group = GROUP_BY_COMMAND.get(cmd_name) or HIDDEN_COMMANDS.get(cmd_name)
         if group is None:
             return None
-        command: click.Command = _import_command_module(f"packtrain.cli.commands.{group}.{cmd_name}").command
+        command: click.Command = importlib.import_module(f"packtrain.cli.commands.{group}.{cmd_name}").command
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -81,16 +80,6 @@ class LazyGroup(click.Group):
             hint = f"; did you mean {matches[0]!r}?" if matches else "; `packtrain --help` lists the commands"
             raise click.UsageError(f"there is no command {args[0]!r}{hint}", ctx)
         return super().resolve_command(ctx, args)
-
-
-def _import_command_module(module_name: str) -> Any:
-    """Import a module with garbage collection off; collecting what imports allocate would cost 10% of the time."""
-    gc.disable()
-    try:
-        return importlib.import_module(module_name)
-    finally:
-        gc.freeze()
-        gc.enable()
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})

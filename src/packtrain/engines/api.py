@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, Protocol
 
-from packtrain.events import Event
+from packtrain.engines.updates import AttemptUpdate
 from packtrain.plan import Job
 
 _MAX_UPDATES_PER_S = 20  # live updates of all jobs of a run together
@@ -87,45 +87,6 @@ class SubmitRequest:
     overrides: Overrides = NO_OVERRIDES
 
 
-@dataclass(slots=True)
-class AttemptUpdate:
-    """The status of one attempt, or one thing that happened to it.
-
-    The meaning depends on `status`:
-
-    * `queued`, `running`: the current status.
-    * `started`: the pool started an execution; `execution` is its number.
-    * `interrupted`: the pool ended that execution and put the attempt back into the queue.
-    * `transfer`: the pool moves files; see `transfer_direction` and `transfer_state`.
-    * `held`: the pool holds the attempt; see `hold_code` and `hold_action`.
-    * `released`: the pool no longer holds it.
-    * `gone`: the engine no longer has the attempt. This is the last update.
-
-    Treat updates as immutable. The class is not frozen because creating a frozen object takes three times as long, and
-    a pool produces many updates.
-    """
-
-    attempt_id: str
-    job_id: str
-    status: str
-    native_id: str = ""  # the engine's own name for the attempt
-    site: str = ""
-    exit_code: int | None = None  # of a gone attempt, if known
-    detail: str = ""  # a message for the user
-    failure_kind: str = ""  # if the engine knows it
-    seq: int = 0  # position in the engine's log, the same for every reader; 0: not from a log
-    occurred_at: float = 0.0  # Unix time from the engine's log; 0: now
-    execution: int = 0  # number of the execution, from 1; 0: none
-    host: str = ""  # the node of the execution
-    hold_action: str = ""  # of a hold: release, wait, give_up
-    hold_code: tuple[int, int] = (0, 0)  # of a hold: HTCondor's code and subcode
-    agent_events: tuple[Event, ...] = ()  # events that the agent sent through the engine
-    transfer_direction: str = ""  # of a transfer: in, out
-    transfer_state: str = ""  # of a transfer: queued, started, finished
-    emitters: tuple[str, ...] = ()  # of an interrupted or held execution: the agents that sent events during it
-    progress: Mapping[str, Any] = field(default_factory=dict)  # a snapshot that replaces the one before
-
-
 @dataclass(frozen=True)
 class Capabilities:
     """The resources that an engine can give to one job, and how the supervisor should use the engine."""
@@ -155,8 +116,12 @@ class Engine(Protocol):
     An engine object is used by one thread. Several engine objects for the same run may exist at the same time, in
     different processes. Attempts outlive the engine object.
 
+    Every method is repeatable: calling it again with the same arguments, also from another object after a crash, has
+    the effect of one call. Empty arguments are allowed and do nothing.
+
     Temporary failures, such as a schedd that does not answer, do not raise, except in `recover`: the engine repeats the
-    action during later calls of `poll`, and reports with a `queued` update why an attempt waits.
+    action during later calls of `poll`, and reports with `Queued` why an attempt waits. No other exceptions are part of
+    the protocol; the supervisor does not survive them.
     """
 
     @property
@@ -167,8 +132,8 @@ class Engine(Protocol):
     def submit(self, requests: Sequence[SubmitRequest]) -> Mapping[str, str]:
         """Submit attempts. They start when there is room, in the order of submission.
 
-        Repeatable: an attempt that is queued, running or finished is not started again, even if another engine object
-        submitted it. An attempt that the pool rejects for good is reported by `poll` as `gone` with a failure kind.
+        An attempt that is queued, running or finished is not started again, even if another engine object submitted
+        it. An attempt that the pool rejects for good is reported by `poll` as `Gone` with a failure kind.
 
         Args:
             requests: The attempts. The same attempt id may occur more than once.
@@ -182,14 +147,15 @@ class Engine(Protocol):
         """Return what is known about attempts, including those that an earlier process submitted.
 
         Unknown attempts are left out. From now on `poll` reports those that are not finished. An attempt that this
-        call reports as `gone` is not reported by `poll` again. The call changes nothing in the pool, and does not
+        call reports as `Gone` is not reported by `poll` again. The call changes nothing in the pool, and does not
         consume updates of other attempts.
 
         Args:
             requests: The attempts that the supervisor has stored.
 
         Returns:
-            For each known attempt everything that happened to it, in order, and its current status as the last update.
+            For each known attempt everything that happened to it, in order. The updates of an attempt that waits or
+            runs end with `Queued` or `Running`, so that each known attempt has at least one.
 
         Raises:
             UnavailableError: The pool does not answer. Call again later, before `submit`: an attempt that the pool
@@ -201,28 +167,26 @@ class Engine(Protocol):
         """Cancel attempts.
 
         The engine sends SIGTERM to a running agent, and SIGKILL after the grace period. A queued attempt never starts.
-        `poll` reports each cancelled attempt as `gone`. Repeatable; unknown and finished attempts are ignored.
+        `poll` reports each cancelled attempt as `Gone`.
 
         Args:
-            attempt_ids: The attempts to cancel.
+            attempt_ids: The attempts to cancel. Unknown and finished ones are ignored.
         """
         ...
 
     def release(self, attempt_ids: Sequence[str]) -> None:
-        """Release held attempts, so that the pool starts them again.
-
-        Repeatable; attempts that are not held are ignored.
+        """Release held attempts, so that the pool starts them again. `poll` reports them as `Released`.
 
         Args:
-            attempt_ids: The attempts to release.
+            attempt_ids: The attempts to release. Those that are not held are ignored.
         """
         ...
 
     def commit_outputs(self, requests: Sequence[SubmitRequest]) -> None:
         """Move the outputs that the pool returned for these attempts to the output locations of their jobs.
 
-        Call this after an attempt is `gone` and the supervisor has accepted it; at most one attempt per job.
-        Each file is moved completely or not at all. Repeatable, also after an error.
+        Call this after an attempt is `Gone` and the supervisor has accepted it; at most one attempt per job.
+        Each file is moved completely or not at all. Call again after an error to move the rest.
         Engines whose agents upload the outputs themselves do nothing.
 
         Args:
@@ -234,16 +198,16 @@ class Engine(Protocol):
         ...
 
     def poll(self) -> Sequence[AttemptUpdate]:
-        """Return status updates for tracked attempts.
+        """Return new updates for tracked attempts, in the order in which things happened to each.
 
         Tracked are attempts that this object submitted or recovered. A running attempt may be reported repeatedly; a
-        finished one is reported as `gone` exactly once. When it is reported, its journal is complete.
+        finished one is reported as `Gone` exactly once. When it is reported, its journal is complete.
         The call also starts queued attempts and repeats actions that failed temporarily.
         """
         ...
 
     def wait(self, timeout_s: float) -> None:
-        """Wait until something may have changed, or the timeout expires.
+        """Wait until something may have changed, or the timeout expires. Returning early is always allowed.
 
         Args:
             timeout_s: Maximum time to wait, in seconds.

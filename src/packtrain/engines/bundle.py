@@ -2,7 +2,7 @@
 
 The agent is one zip of the packages that it needs; the plugin is an executable zip. The same sources always give the
 same bytes, so that the caches of a pool can store them. The sources of the installed packtrain are read as files, never
-imported, and comments and docstrings are removed (`strip_source`).
+imported.
 """
 
 from __future__ import annotations
@@ -14,10 +14,9 @@ from io import BytesIO
 from pathlib import Path
 
 import packtrain
-from packtrain.engines.strip_source import strip_source
 from packtrain.errors import PacktrainError
 
-MAX_AGENT_BYTES = 300_000
+MAX_AGENT_BYTES = 450_000
 WORKER_MODULES = ("__init__.py", "errors.py", "backoff.py", "fileutil.py", "condor/__init__.py", "condor/classads.py")
 WORKER_PACKAGES = ("plan", "events", "transfer", "agent", "torch", "stream")
 PLUGIN_PACKAGES = ("plan", "events", "transfer", "plugin")
@@ -25,34 +24,10 @@ PLUGIN_PACKAGES = ("plan", "events", "transfer", "plugin")
 _SOURCE_ROOT = Path(packtrain.__file__).parent
 _LAUNCHER_PATH = _SOURCE_ROOT / "agent" / "launch.sh"
 _ZIP_EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest time that a zip can store
-# The standard importer compiles each module twice, because it also does so to find the file name.
-_ZIP_IMPORTER = """import zipimport
-
-
-class SingleCompileImporter(zipimport.zipimporter):
-    def get_filename(self, fullname):
-        path = "/".join((self.archive, self.prefix + fullname.rpartition(".")[2]))
-        return path + ("/__init__.py" if self.is_package(fullname) else ".py")
-
-
-def path_hook(path):
-    if not path.startswith(archive):
-        raise ImportError(path)
-    return SingleCompileImporter(path)
-
-
-archive = sys.path[0]
-sys.path_hooks.insert(0, path_hook)
-sys.path_importer_cache.pop(archive, None)
-"""
-# Loaded modules are never garbage: without the collector, the agent starts 5% faster.
 # os._exit ends the process even if a thread still waits for a dead connection.
-_AGENT_MAIN = """import gc
-import os
+_AGENT_MAIN = """import os
 import sys
 
-gc.disable()
-{zip_importer}
 from packtrain.agent.main import main
 
 code = main(sys.argv[1:])
@@ -72,7 +47,6 @@ if sys.version_info < (3, 9):
                 os.execv(path, [path] + sys.argv)
     sys.exit("packtrain: the transfer plugin needs Python 3.9 or newer, but this machine has none")
 
-{zip_importer}
 from packtrain.plugin.main import main
 
 code = main(sys.argv[1:])
@@ -97,11 +71,8 @@ def build_plugin(target: Path) -> None:
 
 
 def _zip_members(main: str, files: Iterable[Path]) -> dict[str, bytes]:
-    texts = {
-        f"packtrain/{path.relative_to(_SOURCE_ROOT).as_posix()}": path.read_text(encoding="utf-8") for path in files
-    }
-    sources = {name: strip_source(text).encode() for name, text in texts.items()}
-    return {"__main__.py": main.replace("{zip_importer}", _ZIP_IMPORTER).encode(), **sources}
+    sources = {f"packtrain/{path.relative_to(_SOURCE_ROOT).as_posix()}": path.read_bytes() for path in files}
+    return {"__main__.py": main.encode(), **sources}
 
 
 def write_launcher(target: Path) -> None:

@@ -37,7 +37,7 @@ from packtrain.stream.index_checksums import pack_checksums
 from packtrain.stream.index_writer import write_index
 from packtrain.transfer.api import ListedObject, SecretResolver
 from packtrain.transfer.archive import tar_header
-from packtrain.transfer.archive.decompress import COMPRESSION_MAGIC
+from packtrain.transfer.archive.formats import format_from_magic
 from packtrain.transfer.http.pool import connection_pool
 from packtrain.transfer.integrity.block_checksums import BlockChecksums
 from packtrain.transfer.integrity.content_checks import detect_error_page
@@ -49,8 +49,6 @@ OnIndexProgress = Callable[[int, int | None, int], None]
 
 BUILT, CACHED, PUBLISHED = "built", "cached", "published"
 _ArchiveScanner = TarScanner | ZipScanner
-_UNSUPPORTED_MAGIC = (b"\x28\xb5\x2f\xfd", b"\x04\x22\x4d\x18", b"7z\xbc\xaf\x27\x1c", b"Rar!")
-_ZIP_MAGIC = (b"PK\x03\x04", b"PK\x05\x06", b"PK\x06\x06")
 _LATENCY_PROBES = 2
 _CPU_S_PER_REQUEST = 0.0003  # processor time that a request costs, in seconds
 _MIN_THREADS, _MAX_THREADS = 2, 64
@@ -346,10 +344,11 @@ def _detect_format(reader: ArchiveReader) -> type[_ArchiveScanner]:
     problem = detect_error_page(filename_from_url(reader.locations[0].url), head, content_type)
     if problem:
         raise FailedError("unexpected_content", f"{reader.redacted_url}: {problem}")
-    if head.startswith((*COMPRESSION_MAGIC.values(), *_UNSUPPORTED_MAGIC)):
+    archive_format = format_from_magic(head)
+    if archive_format is not None:
+        if archive_format.can_index:
+            return ZipScanner
         raise compressed_error(reader.redacted_url)
-    if head.startswith(_ZIP_MAGIC):
-        return ZipScanner
     if len(head) < tar_header.HEADER_BYTES or not is_tar(head):
         raise FailedError(
             "archive_broken", f"{reader.redacted_url} is neither a tar nor a zip: its first bytes are {head[:8]!r}"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import html
 import re
-import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -19,7 +18,7 @@ from packtrain.transfer.http import webdav
 from packtrain.transfer.http.client import Request, send_request
 from packtrain.transfer.http.response import error_from_response
 from packtrain.transfer.registry import get_source
-from packtrain.transfer.retry import RetryTracker, cancellable_sleep
+from packtrain.transfer.retry import retry
 from packtrain.transfer.urls import check_listed_name, redact_url, url_scheme
 
 _HREF_PATTERN = re.compile(r"<a\s[^>]*?href\s*=\s*[\"']([^\"'#?]+)[\"']", re.IGNORECASE)
@@ -32,16 +31,7 @@ def list_folder(
     location: Location, resolve_secret: SecretResolver, retry_timeout_s: float, check_cancelled: Callable[[], None]
 ) -> list[ListedObject]:
     """Return all files under a folder, with their sizes, sorted by name. Retries until the retry timeout expires."""
-    retry_tracker = RetryTracker(retry_timeout_s, 1, time.monotonic())
-    while True:
-        try:
-            return _list_once(location, resolve_secret)
-        except TransferError as error:
-            retry_tracker.record_failure(0, error)
-            wait_s = retry_tracker.next_wait_s(time.monotonic())
-            if wait_s is None:
-                raise
-            cancellable_sleep(wait_s, check_cancelled)
+    return retry(lambda: _list_once(location, resolve_secret), retry_timeout_s, check_cancelled)
 
 
 def _list_once(location: Location, resolve_secret: SecretResolver) -> list[ListedObject]:

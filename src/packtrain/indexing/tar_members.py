@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from packtrain.indexing.read_window import ReadRangeFn, ReadWindow
 from packtrain.transfer.archive import tar_header
-from packtrain.transfer.archive.decompress import COMPRESSION_MAGIC
+from packtrain.transfer.archive.formats import ARCHIVE_MAGIC, COMPRESSED_TAR_SUFFIXES
 from packtrain.transfer.archive.tar_header import TarHeader, TarHeaderError
 
 FILE, HARDLINK, FOLDER, NESTED_TAR, COMPRESSED_TAR, SPARSE, OTHER = "f", "h", "d", "t", "z", "s", "o"
@@ -26,7 +26,6 @@ _METADATA_TYPES = frozenset(
     }
 )
 _UNSUPPORTED_GLOBAL_KEYS = ("path", "linkpath", "size", "GNU.sparse.")
-_COMPRESSED_TAR_SUFFIXES = (".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz", ".tar.zst")
 _MAX_LABEL_BYTES = 256
 _USTAR_MAGIC, _USTAR_OFFSET = b"ustar", 257
 _SEARCH_CHUNK_BYTES, _MAX_SEARCH_BYTES = 1 << 17, 1 << 23
@@ -106,8 +105,8 @@ def _detect_kind(header: TarHeader, window: ReadWindow, offset: int) -> str:
     name = header.name.lower()
     if name.endswith(".tar"):
         return NESTED_TAR if is_tar(window.get(offset, tar_header.HEADER_BYTES)) else FILE
-    is_compressed = name.endswith(_COMPRESSED_TAR_SUFFIXES) and window.get(offset, tar_header.HEADER_BYTES).startswith(
-        tuple(COMPRESSION_MAGIC.values())
+    is_compressed = name.endswith(COMPRESSED_TAR_SUFFIXES) and window.get(offset, tar_header.HEADER_BYTES).startswith(
+        ARCHIVE_MAGIC
     )
     return COMPRESSED_TAR if is_compressed else FILE
 

@@ -109,10 +109,15 @@ def _decode_dataclass(type_: Any, value: Any, json_path: str) -> Any:
     unknown = sorted(set(values) - set(hints))
     if unknown:
         raise FormatError(f"{json_path} has the unknown key {unknown[0]!r}")
-    try:
-        return type_(**{name: _decode(hints[name], v, f"{json_path}.{name}") for name, v in values.items()})
-    except TypeError as error:
-        raise FormatError(f"{json_path} is incomplete: {error}") from None
+    missing = _required_fields(type_) - set(values)
+    if missing:
+        raise FormatError(f"{json_path} is incomplete: it has no {min(missing)!r}")
+    return type_(**{name: _decode(hints[name], v, f"{json_path}.{name}") for name, v in values.items()})
+
+
+@functools.cache
+def _required_fields(type_: Any) -> frozenset[str]:
+    return frozenset(f.name for f in dataclasses.fields(type_) if f.default is f.default_factory is dataclasses.MISSING)
 
 
 def write_plan(plan: model.Plan, path: Path) -> None:

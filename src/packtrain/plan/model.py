@@ -5,13 +5,8 @@ Types use Optional and Union, because the codec resolves them at run time on Pyt
 
 from __future__ import annotations
 
-from dataclasses import field
-from typing import TYPE_CHECKING, Optional, Union
-
-if TYPE_CHECKING:
-    from dataclasses import dataclass
-else:
-    from packtrain.plan.fast_dataclass import dataclass
+from dataclasses import dataclass, field
+from typing import Optional, Union
 
 PLAN_VERSION = 2
 

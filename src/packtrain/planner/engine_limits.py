@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Protocol
 
+from packtrain.formatting import format_size
 from packtrain.plan import Container, Job, Plan, RunAction, Step
 from packtrain.spec.diagnostics import Diagnostic, DiagnosticReport, SourceMap
-from packtrain.spec.units import format_size
 
 _BYTES_PER_MB = 1_000_000
 

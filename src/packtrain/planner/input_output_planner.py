@@ -16,10 +16,10 @@ from packtrain.spec.diagnostics import KeyPath, format_key_path
 from packtrain.spec.models import inputs_outputs
 from packtrain.spec.models.workflow import Workflow
 from packtrain.spec.secret_references import is_secret_header
+from packtrain.transfer.archive.formats import format_from_name
 from packtrain.transfer.urls import filename_from_url, is_folder_url, normalize_osdf_url
 
 _RESERVED_FOLDERS = ("output", "tmp", "reusable-inputs", "streams")  # used by the agent in the sandbox
-_ARCHIVE_TOOLS = {".7z": "7z", ".rar": "unrar"}
 
 
 @dataclass(frozen=True)
@@ -99,9 +99,9 @@ def _plan_stream_contents(contents: _InputContents, key_path: KeyPath, context: 
 
 def _warn_about_archive_tools(contents: _InputContents, key_path: KeyPath, context: JobContext) -> None:
     for file in contents.files:
-        tool = _ARCHIVE_TOOLS.get(PurePosixPath(file.name).suffix.lower())
-        if tool:
-            message = f"{file.name} can be unpacked only on nodes that have the program {tool}"
+        archive_format = format_from_name(file.name)
+        if archive_format and archive_format.tool:
+            message = f"{file.name} can be unpacked only on nodes that have the program {archive_format.tool}"
             context.report.warning(key_path, message, "convert it to a tar or zip, or set `unpack: never`")
 
 

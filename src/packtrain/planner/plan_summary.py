@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from packtrain.formatting import format_duration, format_size, pluralize
 from packtrain.plan import (
     Bound,
     ExpectedOutput,
@@ -23,22 +24,8 @@ from packtrain.plan import (
 from packtrain.planner.mode_cost import ModeCost, compare_modes
 from packtrain.planner.preflight import InputStat, PreflightResult
 from packtrain.planner.stream_planner import STREAM
-from packtrain.spec.units import format_duration, format_size
-from packtrain.transfer.urls import redact_url, url_scheme
-
-# Estimated size of unpacked data relative to its archive.
-_UNPACK_GROWTH = {
-    ".tar": 1.0,
-    ".gz": 2.0,
-    ".tgz": 2.0,
-    ".bz2": 2.5,
-    ".tbz": 2.5,
-    ".tbz2": 2.5,
-    ".xz": 3.0,
-    ".txz": 3.0,
-    ".zip": 2.0,
-}
-_NOT_STREAMABLE_SUFFIXES = (".zip",)
+from packtrain.transfer.archive.disk_need import staged_disk_bytes
+from packtrain.transfer.urls import redact_url
 
 
 @dataclass(frozen=True)
@@ -150,10 +137,9 @@ def _combine_stats(input_stats: Sequence[InputStat | None]) -> InputStat | None:
     known = [stat for stat in input_stats if stat is not None]
     if len(known) < len(input_stats):
         return None
-    sizes = [stat.size for stat in known if stat.size is not None]
     representative = next((stat for stat in known if stat.error), known[0])
     n_files = sum(stat.n_files or 0 for stat in known)
-    return replace(representative, size=sum(sizes) if len(sizes) == len(known) else None, n_files=n_files)
+    return replace(representative, size=_sum_known(stat.size for stat in known), n_files=n_files)
 
 
 def _input_mode_costs(
@@ -162,11 +148,7 @@ def _input_mode_costs(
     if part not in (input_, input_.prefix) and len(input_.files) > 1:
         return ()  # costs are shown for the whole input only
     staged = replace(input_, mode="stage", unpack="auto" if input_.prefix is None else input_.unpack)
-    needs = [
-        _estimate_part_bytes(one, staged.unpack == "auto", _find_stat(one, preflight)) for one in _input_parts(staged)
-    ]
-    known = [need for need in needs if need is not None]
-    return compare_modes(input_, size, sum(known) if len(known) == len(needs) else None, disk_limit_bytes)
+    return compare_modes(input_, size, _estimate_input_bytes(staged, preflight), disk_limit_bytes)
 
 
 def _summarize_input(
@@ -223,8 +205,8 @@ def _describe_action(action: RunAction | GroupAction | ForAction | LaunchAction 
 
 
 def _describe_expected_output(expected: ExpectedOutput) -> str:
-    """Return, for example, `*.pt: at least 1 file, each at least 1.0 MB, checked by …`."""
-    parts = [f"at least {expected.min_count} file{'s' if expected.min_count != 1 else ''}"]
+    """Return, for example, `*.pt: at least 1 file, each at least 1 MB, checked by …`."""
+    parts = [f"at least {pluralize(expected.min_count, 'file')}"]
     parts += [f"at most {expected.max_count}"] if expected.max_count is not None else []
     parts += [f"each at least {format_size(expected.min_bytes)}"] if expected.min_bytes > 1 else []
     parts += [f"each at most {format_size(expected.max_bytes)}"] if expected.max_bytes is not None else []
@@ -256,25 +238,26 @@ def _summarize_limits(job: Job) -> dict[str, str]:
 
 def estimate_disk_bytes(job: Job, preflight: PreflightResult) -> int | None:
     """Estimate the disk need of a job: its inputs and their unpacked archives; None if a size is unknown."""
-    staged = [input_ for input_ in job.inputs if input_.mode != STREAM]
-    parts = [(part, input_.unpack == "auto") for input_ in staged for part in _input_parts(input_)]
-    needs = [_estimate_part_bytes(part, unpack, _find_stat(part, preflight)) for part, unpack in parts]
-    known = [need for need in needs if need is not None]
-    return sum(known) if len(known) == len(needs) else None
+    return _sum_known(_estimate_input_bytes(input_, preflight) for input_ in job.inputs if input_.mode != STREAM)
 
 
-def _estimate_part_bytes(part: Any, unpack: bool, input_stat: InputStat | None) -> int | None:
-    size = input_stat.size if input_stat else getattr(part, "size", None)
-    if size is None:
-        return None
-    name = part.name.lower() if isinstance(part, RemoteFile) else ""
-    growth = max((factor for suffix, factor in _UNPACK_GROWTH.items() if name.endswith(suffix)), default=0.0)
-    if not unpack or not growth:
-        return int(size)
-    return int(size * growth) if _is_unpacked_while_downloading(part) else int(size * (1 + growth))
+def _estimate_input_bytes(input_: Input, preflight: PreflightResult) -> int | None:
+    return _sum_known(_estimate_part_bytes(input_, part, preflight) for part in _input_parts(input_))
 
 
-def _is_unpacked_while_downloading(file: RemoteFile) -> bool:
-    """Return whether the agent unpacks the archive while downloading, so that it is never stored."""
-    is_remote = all(url_scheme(location.url) != "file" for location in file.locations)
-    return is_remote and not file.name.lower().endswith(_NOT_STREAMABLE_SUFFIXES)
+def _estimate_part_bytes(input_: Input, part: Any, preflight: PreflightResult) -> int | None:
+    stat = _find_stat(part, preflight)
+    size = stat.size if stat else getattr(part, "size", None)
+    if size is None or not isinstance(part, RemoteFile):
+        return size
+    return staged_disk_bytes(input_, part, size, typical=True)
+
+
+def _sum_known(numbers: Iterable[int | None]) -> int | None:
+    """Return the sum, or None if a number is unknown."""
+    total = 0
+    for number in numbers:
+        if number is None:
+            return None
+        total += number
+    return total

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from packtrain.formatting import format_size
 from packtrain.plan import Input, Plan, RemoteFile
 from packtrain.spec.diagnostics import Diagnostic, DiagnosticReport, KeyPath, SourceMap
-from packtrain.spec.units import format_size
 from packtrain.transfer.integrity.crc32c import MAX_PURE_PYTHON_BYTES
 
 

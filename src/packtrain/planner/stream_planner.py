@@ -13,21 +13,22 @@ from packtrain.indexing.braces import expand_braces
 from packtrain.plan import Input, Location, Plan, RemoteFile
 from packtrain.stream.index import INDEX_SUFFIX, Index, strip_credentials
 from packtrain.transfer.api import SecretResolver
+from packtrain.transfer.archive.formats import format_from_name
 from packtrain.transfer.urls import url_scheme
 
 STREAM = "stream"
-_INDEXABLE_SUFFIXES = (".tar", ".zip")
-_COMPRESSED_SUFFIXES = (".gz", ".tgz", ".bz2", ".tbz", ".tbz2", ".xz", ".txz", ".zst", ".lz4", ".7z", ".rar")
 
 
 def is_compressed(url: str) -> bool:
     """Return whether the URL's suffix is that of a compressed file; indexing checks the content."""
-    return urlsplit(url).path.lower().endswith(_COMPRESSED_SUFFIXES)
+    archive_format = format_from_name(urlsplit(url).path)
+    return archive_format is not None and not archive_format.can_index
 
 
 def is_indexable_archive(url: str) -> bool:
     """Return whether the URL's suffix is that of an archive with random access."""
-    return urlsplit(url).path.lower().endswith(_INDEXABLE_SUFFIXES)
+    archive_format = format_from_name(urlsplit(url).path)
+    return archive_format is not None and archive_format.can_index
 
 
 def expand_shards(file: RemoteFile) -> tuple[RemoteFile, ...]:
@@ -52,7 +53,8 @@ def resolve_stream_prefix(prefix: Location) -> tuple[tuple[RemoteFile, ...], Loc
     """Return the archives, or the folder, that a prefix such as an S3 path refers to. Raises UsageError."""
     path, _, flags = prefix.url.partition("?") if url_scheme(prefix.url) != "s3" else (prefix.url, "", "")
     others = "&".join(flag for flag in flags.split("&") if flag and flag.partition("=")[0] != "recursive")
-    if path.lower().endswith(_INDEXABLE_SUFFIXES):
+    archive_format = format_from_name(path)
+    if archive_format is not None and archive_format.can_index:
         return expand_shards(RemoteFile(url_basename(path), (prefix,))), None
     folder = path.rstrip("/") + "/" + (f"?{others}" if others else "")
     return (), replace(prefix, url=folder)

@@ -16,7 +16,7 @@ from packtrain.transfer.fetch import FetchResult, fetch
 from packtrain.transfer.registry import get_source
 from packtrain.transfer.retry import retry
 from packtrain.transfer.upload import upload_file, upload_folder
-from packtrain.transfer.urls import check_listed_name, url_scheme
+from packtrain.transfer.urls import check_listed_name, is_http, url_scheme
 
 CancelCheck = Callable[[], None]
 _FEDERATED_SCHEMES = ("osdf", "pelican")
@@ -110,7 +110,7 @@ def _upload(
 ) -> int:
     """Upload a file or folder and return the number of bytes."""
     # HTCondor writes URLs such as `folder//name`.
-    if url_scheme(location.url) not in ("http", "https"):
+    if not is_http(location.url):
         head, slashes, rest = location.url.partition("://")
         location = replace(location, url=head + slashes + _collapse_slashes(rest))
     if path.is_dir():

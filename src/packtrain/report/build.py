@@ -12,7 +12,6 @@ from packtrain.report.analysis.compare import comparison_to_json
 from packtrain.report.analysis.findings import Finding, collect_findings
 from packtrain.report.analysis.statistics import ReportStats, compute_stats
 from packtrain.report.export import executions_to_csv, jobs_to_csv, report_to_json
-from packtrain.report.gc_pause import gc_paused
 from packtrain.report.history import JobHistory
 from packtrain.report.readers.training_curves import TrainingCurves
 
@@ -36,9 +35,8 @@ class Report:
 
 
 def build_report(history: JobHistory, baseline: ReportStats | None = None) -> Report:
-    with gc_paused():
-        stats = compute_stats(history)
-        return Report(history, stats, collect_findings(history, stats), baseline)
+    stats = compute_stats(history)
+    return Report(history, stats, collect_findings(history, stats), baseline)
 
 
 def write_report(

@@ -7,24 +7,12 @@ gaps or overlaps. Time between executions (queued, held) is stored as spans of t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
-
-class Phase(str, Enum):
-    """The activity of a job or of its slot during one span."""
-
-    QUEUED = "queued"  # the job waits for a slot
-    HELD = "held"  # the job is on hold
-    SETUP = "setup"  # the slot is claimed, but neither transferring nor executing: setup, cleanup
-    TRANSFER_IN = "transfer in"
-    UNPACK = "unpack"
-    EXECUTE = "execute"  # the program runs, or whatever a log calls executing
-    CHECKPOINT = "checkpoint"  # a checkpoint is restored, or uploaded while the program waits
-    TRANSFER_OUT = "transfer out"
-    SUSPENDED = "suspended"
-    DISCONNECTED = "disconnected"  # the program may or may not have run
+from packtrain.state.slot_time import Phase as Phase
+from packtrain.state.slot_time import PhaseSpan as PhaseSpan
 
 
 class Outcome(str, Enum):
@@ -55,34 +43,6 @@ class FailureCategory(str, Enum):
     POOL = "pool"
     USER = "user"  # a user held or removed the job
     UNKNOWN = "unknown"
-
-
-@dataclass(frozen=True, slots=True)
-class PhaseSpan:
-    """A time interval in which a job or slot was in one phase."""
-
-    phase: Phase
-    start: float  # seconds since 1970; without timestamps, seconds since the job began
-    end: float
-
-    @property
-    def duration_s(self) -> float:
-        return self.end - self.start
-
-
-def merge_spans(spans: Iterable[PhaseSpan]) -> tuple[PhaseSpan, ...]:
-    """Drop empty spans and join adjacent spans of the same phase. If all are empty, keep the last one."""
-    merged: list[PhaseSpan] = []
-    last: PhaseSpan | None = None
-    for span in spans:
-        last = span
-        if span.end <= span.start:
-            continue
-        if merged and merged[-1].phase is span.phase:
-            merged[-1] = PhaseSpan(span.phase, merged[-1].start, span.end)
-        else:
-            merged.append(span)
-    return tuple(merged) or ((PhaseSpan(last.phase, last.end, last.end),) if last else ())
 
 
 @dataclass(frozen=True, slots=True)

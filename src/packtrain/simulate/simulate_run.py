@@ -8,7 +8,6 @@ from pathlib import Path
 
 from packtrain.engines.api import min_live_interval_s
 from packtrain.plan import CheckpointConfig, Job, Location, Output, Plan, Resources, RunFolder
-from packtrain.report.gc_pause import gc_paused
 from packtrain.report.history import FailureCategory, JobHistory, Outcome
 from packtrain.report.history import JobRecord as JobOfHistory
 from packtrain.report.readers.end_status import classify_job
@@ -34,9 +33,8 @@ _STILL_RUNNING = SessionEnd(Outcome.RUNNING, FailureCategory.NONE)
 
 def simulate_run(model: PoolModel, scenario: Scenario, n_jobs: int, seed: int) -> JobHistory:
     """Return the history of one simulated run; identical arguments give identical histories."""
-    with gc_paused():
-        run = _run_supervised if scenario.is_supervised else _run_unsupervised
-        return run(model, scenario, n_jobs, seed)
+    run = _run_supervised if scenario.is_supervised else _run_unsupervised
+    return run(model, scenario, n_jobs, seed)
 
 
 def _run_unsupervised(model: PoolModel, scenario: Scenario, n_jobs: int, seed: int) -> JobHistory:
@@ -50,7 +48,7 @@ def _run_unsupervised(model: PoolModel, scenario: Scenario, n_jobs: int, seed: i
     event_queue = EventQueue()
     pool = SimulatedPool(model, scenario.behaviour, event_queue, seed, on_event)
     for number in range(n_jobs):
-        pool.submit(SimulatedAttempt(str(number), str(number), 0.0))
+        pool.submit(SimulatedAttempt(str(number), str(number)))
     while event_queue.run_next():
         pass
     jobs = (pool.job_history(str(number), ends.get(str(number), _STILL_RUNNING), True) for number in range(n_jobs))

@@ -6,7 +6,19 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from packtrain.engines.api import AttemptUpdate, Capabilities, SubmitRequest
+from packtrain.engines.api import Capabilities, SubmitRequest
+from packtrain.engines.updates import (
+    AgentEventsReceived,
+    AttemptUpdate,
+    ExecutionInterrupted,
+    ExecutionStarted,
+    Gone,
+    Held,
+    ProgressReported,
+    Queued,
+    Released,
+    Running,
+)
 from packtrain.errors import EXIT_REQUEUE
 from packtrain.events import Event, Failure, kinds
 from packtrain.report.history import Outcome, Phase
@@ -27,7 +39,7 @@ _CAPABILITIES = Capabilities(
     has_multiple_sites=True,
 )
 TOTAL_STEPS = 10_000  # training steps, so that progress is a whole number
-_HOLD_CODES = {Outcome.TIME_LIMIT: (47, 0), Outcome.HELD: (13, 0)}
+_HOLD_CODES = {Outcome.TIME_LIMIT: 47, Outcome.HELD: 13}
 _MAX_IDLE_S = 3600.0  # longest wait while time alone changes nothing
 
 
@@ -70,7 +82,7 @@ class SimulatedEngine:
             if request.attempt_id not in self._attempts and request.attempt_id not in self._finished_jobs:
                 overrides = request.overrides
                 avoid = self._intern_set(overrides.avoid_sites), self._intern_set(overrides.avoid_nodes)
-                attempt = SimulatedAttempt(request.attempt_id, request.job.id, self.event_queue.now, *avoid)
+                attempt = SimulatedAttempt(request.attempt_id, request.job.id, *avoid)
                 self._attempts[request.attempt_id] = attempt
                 self.pool.submit(attempt)
         return {}
@@ -78,8 +90,13 @@ class SimulatedEngine:
     def recover(self, requests: Sequence[SubmitRequest]) -> Sequence[AttemptUpdate]:
         attempts = (self._attempts[request.attempt_id] for request in requests if request.attempt_id in self._attempts)
         finished = (request for request in requests if request.attempt_id in self._finished_jobs)
-        live = [AttemptUpdate(one.attempt_id, one.job_id, _update_status(one)) for one in attempts]
-        return live + [AttemptUpdate(one.attempt_id, one.job.id, "gone", detail="it ended") for one in finished]
+        live = [
+            Running(one.attempt_id, one.job_id)
+            if one.status in ("matched", "running")
+            else Queued(one.attempt_id, one.job_id)
+            for one in attempts
+        ]
+        return [*live, *(Gone(one.attempt_id, one.job.id, detail="it ended") for one in finished)]
 
     def _intern_set(self, names: tuple[str, ...]) -> frozenset[str]:
         """Return a shared set, because thousands of attempts avoid the same sites."""
@@ -125,13 +142,9 @@ class SimulatedEngine:
             "site": attempt.session.site.name,
             "pid": 1,
         }
-        self._add_update(
-            attempt,
-            "started",
-            agent_events=(self._agent_event(attempt, kinds.AGENT_STARTED, data),),
-            execution=attempt.n_executions,
-        )
         session = attempt.session
+        self._add_agent_events(attempt, self._agent_event(attempt, kinds.AGENT_STARTED, data))
+        self._add_update(ExecutionStarted, attempt, execution=attempt.n_executions, host=session.node)
         if session.compute_s:
             self.event_queue.schedule(session.compute_starts_at, lambda: self._on_compute_started(attempt, session))
 
@@ -143,7 +156,7 @@ class SimulatedEngine:
             events.insert(
                 0, self._agent_event(attempt, kinds.CHECKPOINT_RESTORED, _step_counts(session.start_fraction))
             )
-        self._updates.append(AttemptUpdate(attempt.attempt_id, attempt.job_id, "running", agent_events=tuple(events)))
+        self._add_agent_events(attempt, *events)
         self.event_queue.schedule(
             self.event_queue.now + self._progress_interval_s, lambda: self._report_progress(attempt, session)
         )
@@ -151,10 +164,10 @@ class SimulatedEngine:
     def _on_interrupted(self, attempt: SimulatedAttempt) -> None:
         assert attempt.session is not None and attempt.session.end is not None
         end = attempt.session.end
+        self._add_agent_events(attempt, *self._checkpoint_events(attempt))
         self._add_update(
+            ExecutionInterrupted,
             attempt,
-            "interrupted",
-            agent_events=self._checkpoint_events(attempt),
             detail=end.reason,
             failure_kind=end.failure_kind,
             emitters=(attempt.emitter,),
@@ -166,15 +179,15 @@ class SimulatedEngine:
         end = attempt.session.end
         if end.outcome in _HOLD_CODES:
             self.pool.hold(attempt)
+            self._add_agent_events(attempt, *self._checkpoint_events(attempt))
             self._add_update(
+                Held,
                 attempt,
-                "held",
                 execution=attempt.n_executions,
-                agent_events=self._checkpoint_events(attempt),
                 detail=end.reason,
                 failure_kind=end.failure_kind,
-                hold_action="give_up",
-                hold_code=_HOLD_CODES[end.outcome],
+                action="give_up",
+                code=_HOLD_CODES[end.outcome],
             )
             return
         self._finish(attempt, attempt.session, end, "it ended")
@@ -187,10 +200,10 @@ class SimulatedEngine:
         ):
             self._finish(attempt, attempt.session, attempt.session.end, "it was removed")
         else:
-            self._add_update(attempt, "gone", detail="it was removed", execution=attempt.n_executions)
+            self._add_update(Gone, attempt, detail="it was removed")
 
     def _on_released(self, attempt: SimulatedAttempt) -> None:
-        self._add_update(attempt, "released")
+        self._add_update(Released, attempt)
 
     def _checkpoint_events(self, attempt: SimulatedAttempt) -> tuple[Event, ...]:
         """Return the event of the newest checkpoint, if there is one."""
@@ -207,34 +220,22 @@ class SimulatedEngine:
         if computed_s:
             events.append(self._agent_event(attempt, kinds.STAGE_ENDED, {"stage": "steps", "seconds": computed_s}))
         events.append(self._agent_event(attempt, kinds.AGENT_ENDED, end_data))
-        self._add_update(
-            attempt,
-            "gone",
-            agent_events=tuple(events),
-            exit_code=end_data["exit_code"],
-            detail=detail,
-            execution=attempt.n_executions,
-        )
+        self._add_agent_events(attempt, *events)
+        self._add_update(Gone, attempt, exit_code=end_data["exit_code"], detail=detail)
 
     # Updates
 
-    def _add_update(self, attempt: SimulatedAttempt, status: str, **fields: Any) -> None:
+    def _add_update(self, update_type: type[AttemptUpdate], attempt: SimulatedAttempt, **fields: Any) -> None:
         attempt.n_updates += 1
-        session = attempt.session
         # The attempts of a job share one log, so their numbers must not collide.
         seq = int(attempt.attempt_id.rpartition("-")[2] or 1) << 20 | attempt.n_updates
-        self._updates.append(
-            AttemptUpdate(
-                attempt.attempt_id,
-                attempt.job_id,
-                status,
-                site=session.site.name if session else "",
-                host=session.node if session else "",
-                seq=seq,
-                occurred_at=self.event_queue.now,
-                **fields,
-            )
-        )
+        site = attempt.session.site.name if attempt.session else ""
+        position: dict[str, Any] = {"site": site, "seq": seq, "occurred_at": self.event_queue.now}
+        self._updates.append(update_type(attempt.attempt_id, attempt.job_id, **position, **fields))
+
+    def _add_agent_events(self, attempt: SimulatedAttempt, *events: Event) -> None:
+        if events:
+            self._updates.append(AgentEventsReceived(attempt.attempt_id, attempt.job_id, events=events))
 
     def _agent_event(self, attempt: SimulatedAttempt, kind: str, data: dict[str, Any]) -> Event:
         attempt.n_agent_events += 1
@@ -248,13 +249,12 @@ class SimulatedEngine:
         now = self.event_queue.now
         saved_fraction, _ = session.newest_checkpoint(now)
         progress = {
-            "attempt": attempt.attempt_id,
             "stage": "steps",
             **_step_counts(session.progress(now)),
             "update_count": now,
             "checkpoint": _step_counts(saved_fraction) if saved_fraction else {},
         }
-        self._updates.append(AttemptUpdate(attempt.attempt_id, attempt.job_id, "running", progress=progress))
+        self._updates.append(ProgressReported(attempt.attempt_id, attempt.job_id, progress=progress))
         self.event_queue.schedule(now + self._progress_interval_s, lambda: self._report_progress(attempt, session))
 
 
@@ -265,10 +265,6 @@ _HANDLERS: Mapping[str, Callable[[SimulatedEngine, SimulatedAttempt], None]] = {
     "removed": SimulatedEngine._on_removed,
     "released": SimulatedEngine._on_released,
 }
-
-
-def _update_status(attempt: SimulatedAttempt) -> str:
-    return "running" if attempt.status in ("matched", "running") else attempt.status
 
 
 def _step_counts(done_fraction: float) -> dict[str, Any]:

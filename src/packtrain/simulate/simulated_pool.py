@@ -7,12 +7,13 @@ from collections.abc import Callable
 from functools import partial
 from random import Random
 
-from packtrain.report.history import FailureCategory, JobRecord, Outcome, Phase, PhaseSpan
+from packtrain.report.history import FailureCategory, JobRecord, Outcome
 from packtrain.simulate.event_queue import EventQueue
 from packtrain.simulate.job_behaviour import JobBehaviour, SessionEnd
 from packtrain.simulate.pool_model import PoolModel, SiteModel
 from packtrain.simulate.shared_services import SimulatedServices
 from packtrain.simulate.slot_session import SimulatedAttempt, SimulatedJobRecord, SimulatedSession
+from packtrain.state.slot_time import PoolEvent, PoolEventKind
 
 EVICTED = SessionEnd(Outcome.EVICTED, FailureCategory.EVICTION, "the pool preempted the job", "evicted")
 CHECKPOINTED = SessionEnd(Outcome.CHECKPOINTED, FailureCategory.NONE, "the agent was asked to checkpoint and exit")
@@ -61,7 +62,9 @@ class SimulatedPool:
     # Requests
 
     def submit(self, attempt: SimulatedAttempt) -> None:
-        self.job_records.setdefault(attempt.job_id, SimulatedJobRecord(submitted_at=self.event_queue.now))
+        record = self.job_records.setdefault(attempt.job_id, SimulatedJobRecord(submitted_at=self.event_queue.now))
+        record.timelines.append(attempt.timeline)
+        self._add_pool_event(attempt, PoolEventKind.SUBMITTED)
         self._enqueue(attempt)
 
     def remove(self, attempt: SimulatedAttempt) -> None:
@@ -76,17 +79,21 @@ class SimulatedPool:
 
     def release(self, attempt: SimulatedAttempt) -> None:
         if attempt.status == "held":
-            self._record_wait(attempt, Phase.HELD)
+            self._add_pool_event(attempt, PoolEventKind.RELEASED)
             self._enqueue(attempt)
             self._on_event(attempt, "released")
 
     def hold(self, attempt: SimulatedAttempt) -> None:
-        attempt.status, attempt.queued_at = "held", self.event_queue.now
+        attempt.status = "held"
+        self._add_pool_event(attempt, PoolEventKind.HELD)
+
+    def _add_pool_event(self, attempt: SimulatedAttempt, kind: PoolEventKind) -> None:
+        attempt.timeline.add(PoolEvent(kind, self.event_queue.now, attempt.n_executions))
 
     # Matching
 
     def _enqueue(self, attempt: SimulatedAttempt) -> None:
-        attempt.status, attempt.queued_at = "queued", self.event_queue.now
+        attempt.status = "queued"
         (self._constrained_queue if attempt.is_constrained else self._queue).append(attempt)
         self._schedule_match()
 
@@ -167,7 +174,7 @@ class SimulatedPool:
         interval_s = self.behaviour.checkpoint_interval_s
         attempt.session = SimulatedSession(site, node, now, timeline, done_fraction, interval_s)
         attempt.n_executions, attempt.status = attempt.n_executions + 1, "running"
-        self._record_wait(attempt, Phase.QUEUED)
+        self._add_pool_event(attempt, PoolEventKind.STARTED)
         record.sessions.append(attempt.session)
         duration_s = timeline.duration_s
         evicted_s = rng.expovariate(site.evictions_per_s) if site.evictions_per_s else duration_s
@@ -182,15 +189,12 @@ class SimulatedPool:
             return self._services.is_warm(site)
         return any(session.site is site for session in record.sessions)
 
-    def _record_wait(self, attempt: SimulatedAttempt, phase: Phase) -> None:
-        if self.event_queue.now > attempt.queued_at:
-            self.job_records[attempt.job_id].waits.append(PhaseSpan(phase, attempt.queued_at, self.event_queue.now))
-
     def _finish_session(self, attempt: SimulatedAttempt, version: int, is_evicted: bool) -> None:
         if attempt.version != version or attempt.session is None:
             return
         self._end_session(attempt, EVICTED if is_evicted else attempt.session.timeline.end)
         if is_evicted:
+            self._add_pool_event(attempt, PoolEventKind.INTERRUPTED)
             self._on_event(attempt, "interrupted")
             attempt.session = None
             self._enqueue(attempt)
@@ -216,6 +220,8 @@ class SimulatedPool:
     def _finish_attempt(self, attempt: SimulatedAttempt, event: str) -> None:
         attempt.status, attempt.version = "gone", attempt.version + 1
         self._on_event(attempt, event)
+        if attempt.status == "gone":  # the engine may have put it on hold
+            self._add_pool_event(attempt, PoolEventKind.GONE)
         attempt.session = None
 
     # History
@@ -231,6 +237,7 @@ class SimulatedPool:
             ended_at = min(succeeded_at)
         else:
             ended_at = max((one.end for one in executions), default=now)
+        waits = (wait for timeline in record.timelines for wait in timeline.waits(now))
         held_in = executions[-1].spans[-1].phase if executions and end.outcome in _HELD_OUTCOMES else None
         return JobRecord(
             job_id,
@@ -238,7 +245,7 @@ class SimulatedPool:
             end.outcome,
             record.submitted_at,
             ended_at,
-            tuple(record.waits),
+            tuple(sorted(waits, key=lambda wait: wait.start)),
             is_verified if succeeded else None,
             end.category,
             end.reason,

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from packtrain.report.history import ExecutionRecord, InputTransfer, Outcome, Phase, PhaseSpan, merge_spans
+from packtrain.report.history import ExecutionRecord, InputTransfer, Outcome, Phase, PhaseSpan
 from packtrain.simulate.job_behaviour import SessionEnd, SessionTimeline, checkpointed_s
 from packtrain.simulate.pool_model import SiteModel
+from packtrain.state.slot_time import SlotTimeline, merge_spans
 
 
 @dataclass(slots=True, eq=False)
@@ -82,7 +83,6 @@ class SimulatedAttempt:
 
     attempt_id: str
     job_id: str
-    queued_at: float
     avoid_sites: frozenset[str] = frozenset()
     avoid_nodes: frozenset[str] = frozenset()
     session: SimulatedSession | None = None
@@ -92,6 +92,7 @@ class SimulatedAttempt:
     n_updates: int = 0
     n_agent_events: int = 0
     emitter: str = ""  # of the current agent
+    timeline: SlotTimeline = field(default_factory=SlotTimeline)
 
     @property
     def is_constrained(self) -> bool:
@@ -100,11 +101,11 @@ class SimulatedAttempt:
 
 @dataclass(slots=True, eq=False)
 class SimulatedJobRecord:
-    """The sessions and waits of one job."""
+    """The sessions of one job, and the timelines of its attempts."""
 
     sessions: list[SimulatedSession] = field(default_factory=list)
     submitted_at: float = 0.0
-    waits: list[PhaseSpan] = field(default_factory=list)
+    timelines: list[SlotTimeline] = field(default_factory=list)
 
     def newest_checkpoint(self, now: float) -> tuple[float, SimulatedSession | None, float]:
         """Return the furthest checkpoint: the share of the job in it, its session and its compute time."""

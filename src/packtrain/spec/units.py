@@ -1,4 +1,4 @@
-"""Parse and format durations and sizes such as `20h`, `1h30m` and `50GB`. Plain numbers are seconds and bytes."""
+"""Parse durations and sizes such as `20h`, `1h30m` and `50GB`. Plain numbers are seconds and bytes."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import re
 
 _SECONDS_PER_UNIT = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 _SIZE_PREFIXES = "kmgtp"
+_BINARY_UNITS = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 _DURATION_PATTERN = re.compile(r"(?:\d{1,9}(?:\.\d{1,6})?\s*[smhdw]\s*)+", re.ASCII)
 _DURATION_PART_PATTERN = re.compile(r"(\d+(?:\.\d+)?)\s*([smhdw])", re.ASCII)
 _NUMBER_PATTERN = re.compile(r"\d{1,18}(?:\.\d{1,6})?", re.ASCII)
@@ -37,23 +38,6 @@ def parse_megabytes(text: str) -> int:
     return int(text) if re.fullmatch(r"\d{1,15}", text.strip(), re.ASCII) else parse_size(text) // 1_000_000
 
 
-def format_size(n_bytes: float) -> str:
-    """Format a size: `1.4 GB`."""
-    for unit in ("B", "kB", "MB", "GB", "TB"):
-        if n_bytes < 1000:
-            return f"{n_bytes:.0f} {unit}" if unit == "B" or n_bytes >= 100 else f"{n_bytes:.1f} {unit}"
-        n_bytes /= 1000
-    return f"{n_bytes:.1f} PB"
-
-
-def format_duration(duration_s: float) -> str:
-    """Format a duration with its two largest units: `1h30m`."""
-    if duration_s < 60:
-        return f"{duration_s:g}s"
-    parts = []
-    remaining_s = round(duration_s)
-    for unit in ("d", "h", "m", "s"):
-        count, remaining_s = divmod(remaining_s, _SECONDS_PER_UNIT[unit])
-        if count:
-            parts.append(f"{count}{unit}")
-    return "".join(parts[:2])
+def to_workflow_size(n_bytes: int) -> str | int:
+    """Return a size as workflow files have it, without rounding: `4GiB`, or a number if no unit divides it."""
+    return next((f"{n_bytes // unit}{name}" for unit, name in _BINARY_UNITS if n_bytes % unit == 0), n_bytes)

@@ -141,6 +141,7 @@ class Attempt:
 
     id: str
     order: tuple[int, int]  # (epoch, seq) of the decision
+    decided_at: float  # Unix time by the supervisor's clock
     overrides: Mapping[str, Any] = field(default_factory=dict)
     copy_of: str = ""
     reason: str = ""

@@ -16,7 +16,7 @@ from packtrain.events import Event, Failure, kinds
 from packtrain.state.arrival_times import ArrivalTimes
 from packtrain.state.execution import AgentEvents, Attempt, EngineEvents, Execution, apply_progress, build_execution
 from packtrain.state.pool_events import Hold, PoolEvents, pair_with_agents
-from packtrain.state.pool_time import PoolTimes
+from packtrain.state.slot_time import SlotTimeline
 from packtrain.state.transitions import JOB_STATUS_PRECEDENCE, LIVE_STATUSES, ExecutionStatus, JobStatus
 
 EventOrder = tuple[int, int]  # (epoch, seq): the order of all events that the supervisors of a run emitted
@@ -53,7 +53,7 @@ _POOL_KINDS = frozenset(
 )
 
 
-_TIMED_KINDS = _POOL_KINDS | {kinds.ATTEMPT_SUBMITTED, kinds.ATTEMPT_GONE}
+_TIMED_KINDS = _POOL_KINDS | {kinds.DECISION_MADE, kinds.ATTEMPT_GONE}
 _NON_EXECUTION_KINDS = frozenset({kinds.ATTEMPT_TRANSFER, kinds.JOB_ENDED, kinds.USER_REQUESTED})
 
 
@@ -127,14 +127,14 @@ class JobState:
     )
     _progress: dict[str, Mapping[str, Any]] = field(default_factory=dict)  # by attempt id
     _view: _JobView | None = None  # cache
-    _pool_times: dict[str, PoolTimes] = field(default_factory=dict)  # cache, by attempt id
+    _slot_timelines: dict[str, SlotTimeline] = field(default_factory=dict)  # cache, by attempt id
     _arrival_times: ArrivalTimes = field(default_factory=ArrivalTimes)
     changed_at: float = 0.0  # when the newest lifecycle event was received, by the store's clock
 
     def apply(self, event: Event, received_at: float) -> None:
         """Apply one event that the store received at the given time."""
         if event.kind in _TIMED_KINDS:
-            self._pool_times.clear()
+            self._slot_timelines.clear()
         if event.kind not in _NON_EXECUTION_KINDS:
             self._view = None
         if event.kind in AGENT_KINDS:
@@ -183,6 +183,7 @@ class JobState:
         self._attempts[attempt_id] = Attempt(
             attempt_id,
             event_order(event),
+            event.wall,
             overrides=dict(event.data.get("overrides") or {}),
             copy_of=str(event.data.get("copy_of", "")),
             reason=str(event.data.get("reason", "")),
@@ -251,7 +252,7 @@ class JobState:
     def drop_cache(self) -> None:
         """Free the memory of everything that can be computed again."""
         self._view = None
-        self._pool_times.clear()
+        self._slot_timelines.clear()
         self._progress.clear()
 
     def drop_events(self) -> None:
@@ -464,17 +465,15 @@ class JobState:
         """When the job began to wait for a node, if it does."""
         return max(self.changed_at, *(execution.ended_at for execution in self.executions), 0.0)
 
-    def pool_times(self, attempt_id: str) -> PoolTimes | None:
+    def slot_timeline(self, attempt_id: str) -> SlotTimeline | None:
         """Return how an attempt's time in the pool was used; None if the pool reported nothing."""
         pool_events = self._pool_events.get(attempt_id)
-        if pool_events is None:
+        if pool_events is None or attempt_id not in self._attempts:
             return None
-        if attempt_id not in self._pool_times:
-            submitted, gone = self._submitted_events.get(attempt_id), self._gone_events.get(attempt_id)
-            self._pool_times[attempt_id] = pool_events.compute_times(
-                submitted.wall if submitted else None, gone.wall if gone else None
-            )
-        return self._pool_times[attempt_id]
+        if attempt_id not in self._slot_timelines:
+            decided_at, gone_event = self._attempts[attempt_id].decided_at, self._gone_events.get(attempt_id)
+            self._slot_timelines[attempt_id] = pool_events.fold_timeline(decided_at, gone_event)
+        return self._slot_timelines[attempt_id]
 
     def overrides_for(self, attempt_id: str) -> Mapping[str, Any]:
         """Return the resources and sites of an attempt that differ from the plan."""

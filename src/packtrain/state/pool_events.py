@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol, TypeVar
 
 from packtrain.events import Event, kinds
-from packtrain.state.pool_time import PhaseChange, PoolPhase, PoolTimes, compute_pool_times, phase_change_from_event
+from packtrain.state.slot_time import PoolEvent, PoolEventKind, SlotTimeline
 
 
 class HasEmitter(Protocol):
@@ -28,6 +28,33 @@ class HasEmitter(Protocol):
 
 
 S = TypeVar("S", bound=HasEmitter)
+
+_POOL_EVENT_KINDS = {
+    kinds.EXECUTION_STARTED: PoolEventKind.STARTED,
+    kinds.EXECUTION_INTERRUPTED: PoolEventKind.INTERRUPTED,
+    kinds.ATTEMPT_HELD: PoolEventKind.HELD,
+    kinds.ATTEMPT_RELEASED: PoolEventKind.RELEASED,
+    kinds.ATTEMPT_GONE: PoolEventKind.GONE,
+}
+_TRANSFER_KINDS = {
+    ("in", "queued"): PoolEventKind.INPUT_QUEUED,
+    ("in", "started"): PoolEventKind.INPUT_STARTED,
+    ("in", "finished"): PoolEventKind.INPUT_FINISHED,
+    ("out", "queued"): PoolEventKind.OUTPUT_QUEUED,
+    ("out", "started"): PoolEventKind.OUTPUT_STARTED,
+    ("out", "finished"): PoolEventKind.OUTPUT_FINISHED,
+}
+
+
+def to_pool_event(event: Event) -> PoolEvent:
+    """Convert an engine's event. Raises KeyError or ValueError if it is malformed."""
+    if event.kind == kinds.ATTEMPT_TRANSFER:
+        return PoolEvent(_TRANSFER_KINDS[event.data["direction"], event.data["phase"]], event.wall)
+    return PoolEvent(_POOL_EVENT_KINDS[event.kind], event.wall, _execution_number(event), cause=event)
+
+
+def _execution_number(event: Event) -> int:
+    return int(event.data.get("execution") or 0)
 
 
 class PoolExecution(NamedTuple):
@@ -69,67 +96,53 @@ class Hold(NamedTuple):
 class PoolEvents:
     """All pool events of one attempt, added in any order. Adding an event twice changes nothing."""
 
-    _start_events: dict[int, Event] = field(default_factory=dict)  # by execution number
-    _end_events: dict[int, Event] = field(default_factory=dict)  # by execution number
-    _state_changes: dict[int, Event] = field(default_factory=dict)  # held, released and started, by log position
-    _received_at: dict[int, float] = field(default_factory=dict)  # by log position
-    _phase_changes: dict[int, PhaseChange] = field(default_factory=dict)  # of all events, by log position
+    _events: dict[int, tuple[Event, PoolEvent]] = field(default_factory=dict)  # by position in the pool's log
+    _received_at: dict[int, float] = field(default_factory=dict)
 
     def add(self, event: Event, received_at: float) -> None:
         """Add an event that the store received at the given time."""
-        self._phase_changes[event.seq] = phase_change_from_event(event)
-        if event.kind == kinds.ATTEMPT_TRANSFER:
-            return
-        number = int(event.data.get("execution") or 0)
-        if event.kind == kinds.EXECUTION_STARTED:
-            self._start_events[number] = event
-        elif number and event.kind in (kinds.EXECUTION_INTERRUPTED, kinds.ATTEMPT_HELD):
-            self._end_events[number] = event
-        if event.kind != kinds.EXECUTION_INTERRUPTED:
-            self._state_changes[event.seq] = event
-            self._received_at.setdefault(event.seq, received_at)
+        self._events[event.seq] = event, to_pool_event(event)
+        self._received_at[event.seq] = min(received_at, self._received_at.get(event.seq, received_at))
+
+    def _of_kind(self, *wanted: str) -> list[Event]:
+        return [event for _, (event, _) in sorted(self._events.items()) if event.kind in wanted]
 
     @property
     def executions(self) -> list[PoolExecution]:
         """The executions in order."""
-        if not self._start_events and not self._end_events:
-            return []
-        numbers = sorted({*self._start_events, *self._end_events})
-        return [PoolExecution(n, self._start_events.get(n), self._end_events.get(n)) for n in numbers]
+        starts = {_execution_number(e): e for e in self._of_kind(kinds.EXECUTION_STARTED)}
+        ends = {_execution_number(e): e for e in self._of_kind(kinds.EXECUTION_INTERRUPTED, kinds.ATTEMPT_HELD)}
+        ends.pop(0, None)  # these ended no execution
+        return [PoolExecution(n, starts.get(n), ends.get(n)) for n in sorted({*starts, *ends})]
 
     @property
     def holds(self) -> list[Hold]:
         """All holds in order."""
-        events = (e for _, e in sorted(self._state_changes.items()) if e.kind == kinds.ATTEMPT_HELD)
-        return [Hold(event, self._received_at[event.seq]) for event in events]
+        return [Hold(event, self._received_at[event.seq]) for event in self._of_kind(kinds.ATTEMPT_HELD)]
 
     def executions_since(self, hold: Hold) -> set[int]:
         """Return the numbers of the executions between a hold and the previous hold with the same failure kind."""
         previous_seqs = (h.seq for h in self.holds if h.seq < hold.seq and h.failure_kind == hold.failure_kind)
         since_seq = max(previous_seqs, default=0)
-        return {number for number, event in self._start_events.items() if since_seq < event.seq < hold.seq}
+        return {_execution_number(e) for e in self._of_kind(kinds.EXECUTION_STARTED) if since_seq < e.seq < hold.seq}
 
     @property
     def current_hold(self) -> Hold | None:
         """The hold that has not been released, or None."""
-        newest = self._state_changes[max(self._state_changes)] if self._state_changes else None
-        if newest is None or newest.kind != kinds.ATTEMPT_HELD:
-            return None
-        return Hold(newest, self._received_at[newest.seq])
+        changes = self._of_kind(kinds.ATTEMPT_HELD, kinds.ATTEMPT_RELEASED, kinds.EXECUTION_STARTED)
+        return self.holds[-1] if changes and changes[-1].kind == kinds.ATTEMPT_HELD else None
 
-    def compute_times(self, submitted_at: float | None, gone_at: float | None) -> PoolTimes:
+    def fold_timeline(self, decided_at: float, gone_event: Event | None) -> SlotTimeline:
         """Return how the attempt's time in the pool was used.
 
         Args:
-            submitted_at: When the attempt was submitted (Unix time). Rounded down, because pool logs have whole
-            seconds. gone_at: When the attempt left the pool, or None if it has not.
+            decided_at: When its submission was decided (Unix time). Rounded down, because pool logs have whole seconds.
+            gone_event: The event with which it left the pool, or None if it has not.
         """
-        changes = sorted(self._phase_changes.items())
-        first_at = changes[0][1].wall
-        if gone_at is not None:
-            changes.append((changes[-1][0] + 1, PhaseChange(gone_at, PoolPhase.ENDED)))
-        since = first_at if submitted_at is None else min(first_at, float(math.floor(submitted_at)))
-        return compute_pool_times(since, changes, {number: event.seq for number, event in self._start_events.items()})
+        events = [pool_event for _, (_, pool_event) in sorted(self._events.items())]
+        submitted_at = min(events[0].at, float(math.floor(decided_at)))
+        ends = [to_pool_event(gone_event)] if gone_event else []
+        return SlotTimeline([PoolEvent(PoolEventKind.SUBMITTED, submitted_at), *events, *ends])
 
 
 def pair_with_agents(
@@ -141,9 +154,6 @@ def pair_with_agents(
         executions: The executions in order.
         agents: The agents, sorted by the start times of their own clocks.
     """
-    if len(executions) == 1 and len(agents) < 2:  # the usual case
-        yield executions[0], agents[0] if agents else None
-        return
     number_by_emitter = {emitter: execution.number for execution in executions for emitter in execution.emitters}
     unmatched_agents = [agent for agent in agents if agent.emitter not in number_by_emitter]
     unmatched = [execution for execution in executions if execution.number not in number_by_emitter.values()]

@@ -16,6 +16,7 @@ from statistics import median
 from typing import Any
 from urllib.parse import urlsplit
 
+from packtrain.formatting import format_percent
 from packtrain.plan import HostSpeed, Job
 from packtrain.state.execution import Execution
 from packtrain.state.job import JobState
@@ -172,7 +173,7 @@ class SiteStats:
         if self.fault_weight >= _MIN_FAULT_WEIGHT and self.fault_weight > self.success_weight:
             kinds = Counter(observation.failure_kind for observation in self.observations if observation.is_site_fault)
             counts = ", ".join(f"{kind} {number} times" for kind, number in kinds.most_common(2))
-            return f"{self.failure_rate:.0%} of the executions there failed ({counts})"
+            return f"{format_percent(self.failure_rate)} of the executions there failed ({counts})"
         if self.slowdown is None or self.slowdown < _MIN_SLOWDOWN:
             return ""
         has_enough_samples = sum(map(self._weight, self._comparable_observations)) >= _MIN_SAMPLES

@@ -15,6 +15,7 @@ from typing import NamedTuple, TypeVar
 
 from packtrain.state.execution import Execution, stage_fraction
 from packtrain.state.job import JobState
+from packtrain.state.slot_time import Phase
 from packtrain.state.training_progress import to_finite_float
 from packtrain.state.transitions import ExecutionStatus, JobStatus
 
@@ -306,8 +307,8 @@ def compute_redone_s(execution: Execution, until_at: float) -> float:
 
 def _last_queue_s(job: JobState) -> float | None:
     started = next((execution for execution in reversed(job.executions) if execution.execution_number), None)
-    times = job.pool_times(started.attempt_id) if started else None
-    return times.queue_s if times else None
+    timeline = job.slot_timeline(started.attempt_id) if started else None
+    return timeline.wait_s(Phase.QUEUED) if timeline else None
 
 
 def _add_sample(samples: dict[str, V], name: str, value: V) -> None:
@@ -366,6 +367,6 @@ def execution_site(execution: Execution) -> str:
 
 def slot_seconds(job: JobState, execution: Execution) -> float:
     """Return the slot time of an execution in seconds, from the pool's log if there is one."""
-    times = job.pool_times(execution.attempt_id)
-    slot_time = times.slot_times.get(execution.execution_number) if times else None
-    return max(execution.agent_duration_s, slot_time.slot_s + slot_time.transfer_s if slot_time else 0.0)
+    timeline = job.slot_timeline(execution.attempt_id)
+    session = timeline.find_session(execution.execution_number) if timeline else None
+    return max(execution.agent_duration_s, session.duration_s(timeline.last_event_at) if timeline and session else 0.0)

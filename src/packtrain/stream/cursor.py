@@ -18,7 +18,7 @@ from packtrain.stream.index import Index
 from packtrain.stream.read_groups import ReadGroups
 from packtrain.stream.shuffle import PartitionConfig, SamplePartition
 
-STATE_VERSION = 2
+STATE_VERSION = 3
 CursorState = dict[str, Any]
 
 
@@ -32,8 +32,11 @@ class Cursor:
         indices: Sorted numbers of the samples to use. Default: all.
 
     Attributes:
-        epoch: The current epoch, counted from 1.
+        epoch: The current epoch, counted from 0.
         batches_done: Number of batches that each rank has received in the current phase.
+
+    Raises:
+        UsageError: There are too few samples for the ranks.
     """
 
     def __init__(
@@ -45,11 +48,15 @@ class Cursor:
         if indices is not None:
             self._indices = selected = array("Q", indices)
             self._fingerprint += f"-{zlib.crc32(selected):08x}"
-        self.epoch = 1
+        self.epoch = 0
         self._finished_phases: list[tuple[PartitionConfig, int]] = []  # of this epoch, with the batches of each
         self.batches_done = 0
         self._partition: SamplePartition | None = None
         self._epoch_groups: ReadGroups | None = None  # of a whole epoch; the same for each epoch
+        min_samples = config.world_size * (config.batch_size if config.drop_last else 1)
+        if len(self._indices) < min_samples:
+            unit = f" in full batches of {config.batch_size}" if config.drop_last else ""
+            raise UsageError(f"{len(self._indices)} samples cannot be split over {config.world_size} processes{unit}")
 
     def partition(self) -> SamplePartition:
         """Return how the current phase splits its samples."""

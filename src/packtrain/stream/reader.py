@@ -11,7 +11,6 @@ from packtrain.plan import Location
 from packtrain.stream.index import Index, IndexedArchive
 from packtrain.stream.read_groups import ReadGroup
 from packtrain.transfer.api import ByteRange, ObjectStream, Replica
-from packtrain.transfer.buffer_pool import allocate_page_aligned
 from packtrain.transfer.cancellation import cancellation_scope
 from packtrain.transfer.engine.source_stats import SourceStats
 from packtrain.transfer.integrity.block_checksums import BlockChecksums
@@ -90,7 +89,7 @@ class GroupReader:
 
     def __init__(self, check_progress: Callable[[InFlightRead], None]) -> None:
         self._check_progress = check_progress
-        self._buffer = allocate_page_aligned(1)
+        self._buffer = memoryview(bytearray(1))
 
     def read(
         self, in_flight: InFlightRead, location: Location, expected: IndexedArchive, check_etag: bool
@@ -108,7 +107,7 @@ class GroupReader:
         """
         group = in_flight.group
         if len(self._buffer) < group.size:
-            self._buffer = allocate_page_aligned(group.size)
+            self._buffer = memoryview(bytearray(group.size))
         with cancellation_scope(lambda: self._check_progress(in_flight), handles_read_timeout=True):
             stream = in_flight.replica.source.open(location, ByteRange(group.start, group.stop))
             try:

@@ -21,7 +21,6 @@ from itertools import accumulate, islice
 from packtrain.errors import UsageError
 from packtrain.stream.read_groups import ReadGroups, SampleNumbers
 
-DROP, PAD = "drop", "pad"
 _INITIAL_WINDOW = 4  # groups that the first samples are spread over; more would delay the first batch
 _WINDOW_GROWTH = 2  # by how many groups the window grows with each group
 
@@ -37,8 +36,8 @@ class PartitionConfig:
         shuffle_window: Number of groups over which the samples of a group are spread.
         read_bytes: Maximum length of a group's byte range.
         shuffle: Whether to shuffle; otherwise samples come in the order of the archive.
-        remainder: What to do with samples that do not divide evenly over the ranks: DROP them, or PAD with samples
-            that come twice.
+        drop_last: Whether to drop the samples that fill no batch of all ranks. Otherwise the last batch is smaller,
+            and up to `world_size` - 1 samples come twice, so that all ranks get the same number.
     """
 
     world_size: int = 1
@@ -47,13 +46,11 @@ class PartitionConfig:
     shuffle_window: int = 256
     read_bytes: int = 1 << 20
     shuffle: bool = True
-    remainder: str = DROP
+    drop_last: bool = False
 
     def __post_init__(self) -> None:
         if min(self.world_size, self.num_workers, self.batch_size, self.shuffle_window, self.read_bytes) < 1:
             raise UsageError("world_size, num_workers, batch_size, shuffle_window and read_bytes must be at least 1")
-        if self.remainder not in (DROP, PAD):
-            raise UsageError(f"remainder must be {DROP!r} or {PAD!r}, not {self.remainder!r}")
 
 
 class SampleOrder:
@@ -119,9 +116,11 @@ class SamplePartition:
 
     def __init__(self, groups: ReadGroups, config: PartitionConfig, *seeds: int) -> None:
         self._groups, self.config, self._seeds = groups, config, seeds
-        total, world_size = len(groups.samples), config.world_size
-        self.samples_per_rank = -(-total // world_size) if config.remainder == PAD else total // world_size
+        self.samples_per_rank = -(-len(groups.samples) // config.world_size)
         self.n_batches = -(-self.samples_per_rank // config.batch_size)
+        if config.drop_last:
+            self.n_batches = len(groups.samples) // (config.world_size * config.batch_size)
+            self.samples_per_rank = self.n_batches * config.batch_size
         self._group_order: Sequence[int] = range(len(groups))
         if config.shuffle:
             next_random = seeded_rng(*seeds).random
@@ -248,5 +247,13 @@ def seeded_rng(*seeds: int) -> random.Random:
     Args:
         *seeds: The numbers.
     """
-    digest = hashlib.sha256(" ".join(map(str, seeds)).encode()).digest()
-    return random.Random(int.from_bytes(digest[:8], "big"))  # noqa: S311 (not a secret)
+    return random.Random(derive_seed(*seeds))  # noqa: S311 (not a secret)
+
+
+def derive_seed(*numbers: int) -> int:
+    """Return a seed of 64 bits. Neighbouring numbers give unrelated seeds.
+
+    Args:
+        *numbers: A seed, and what it is for: an epoch, a rank, …
+    """
+    return int.from_bytes(hashlib.sha256(" ".join(map(str, numbers)).encode()).digest()[:8], "big")

@@ -7,21 +7,26 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
 
-from packtrain.engines.api import AttemptUpdate
+from packtrain.engines.updates import (
+    AgentEventsReceived,
+    AttemptUpdate,
+    ExecutionInterrupted,
+    ExecutionStarted,
+    Gone,
+    Held,
+    ProgressReported,
+    Queued,
+    Released,
+    TransferChanged,
+)
 from packtrain.events import Event, JournalReader, kinds
 from packtrain.plan import RunFolder
 from packtrain.state import RunState
 from packtrain.store import Store
 
 _ENGINE_LOG_EMITTER = "engine-log"  # emitter of events from the engine's log; their seq is the position in that log
-_KIND_BY_STATUS = {
-    "started": kinds.EXECUTION_STARTED,
-    "interrupted": kinds.EXECUTION_INTERRUPTED,
-    "held": kinds.ATTEMPT_HELD,
-    "released": kinds.ATTEMPT_RELEASED,
-    "transfer": kinds.ATTEMPT_TRANSFER,
-}
 
 
 class Collector:
@@ -62,7 +67,7 @@ class Collector:
         """
         events, new_cursors = self._read_journals(self._attempts_with_journals(state, updates))
         events += [event for update in updates for event in self._events_from_update(update)]
-        progress = {(self._run, update.attempt_id): update.progress for update in updates if update.progress}
+        progress = {(self._run, u.attempt_id): snapshot for u in updates if (snapshot := _progress_snapshot(u))}
         if events or new_cursors or progress:
             cursors = {(self._run, path): offset for path, offset in new_cursors.items()}
             self._store.append(events, cursors=cursors, progress=progress)
@@ -74,7 +79,7 @@ class Collector:
         if not self._writes_journals:
             return set()
         if not self._shares_folder:
-            return {(update.job_id, update.attempt_id) for update in updates if update.status == "gone"}
+            return {(update.job_id, update.attempt_id) for update in updates if isinstance(update, Gone)}
         live = {(job.id, execution.attempt_id) for job in state.jobs.values() for execution in job.live_executions}
         return live | {(update.job_id, update.attempt_id) for update in updates}
 
@@ -91,39 +96,55 @@ class Collector:
         return events, new_cursors
 
     def _events_from_update(self, update: AttemptUpdate) -> Iterator[Event]:
-        yield from (event for event in update.agent_events if event.run == self._run)
-        if update.status == "gone":
-            data: dict[str, object] = {
-                "exit_code": update.exit_code,
-                "detail": update.detail,
-                "kind": update.failure_kind,
-            }
+        if isinstance(update, AgentEventsReceived):
+            yield from (event for event in update.events if event.run == self._run)
+        elif isinstance(update, Gone):
+            data = {"exit_code": update.exit_code, "detail": update.detail, "kind": update.failure_kind}
             yield self._make_event(update, f"engine-{update.attempt_id}", 1, kinds.ATTEMPT_GONE, data)
-        elif update.status in _KIND_BY_STATUS and update.seq:
-            kind = _KIND_BY_STATUS[update.status]
-            yield self._make_event(update, _ENGINE_LOG_EMITTER, update.seq, kind, _update_data(update))
+        elif update.seq and (content := _event_content(update)):
+            kind, data = content
+            known_data = {name: value for name, value in data.items() if value}
+            yield self._make_event(update, _ENGINE_LOG_EMITTER, update.seq, kind, known_data)
 
-    def _make_event(self, update: AttemptUpdate, emitter: str, seq: int, kind: str, data: dict[str, object]) -> Event:
+    def _make_event(self, update: AttemptUpdate, emitter: str, seq: int, kind: str, data: dict[str, Any]) -> Event:
         wall = update.occurred_at or self._clock()
         event_data = {"attempt": update.attempt_id, **data}
         return Event(self._run, update.job_id, emitter, seq, kind, wall, self._monotonic(), event_data)
 
 
-def _update_data(update: AttemptUpdate) -> dict[str, object]:
-    """Return the event data of an update, without empty values."""
-    code, subcode = update.hold_code
-    data: dict[str, object] = {
+def _progress_snapshot(update: AttemptUpdate) -> dict[str, Any] | None:
+    """Return the snapshot that replaces the one before, or None if the update has none."""
+    if isinstance(update, ProgressReported):
+        return {"attempt": update.attempt_id, **update.progress}
+    if isinstance(update, Queued) and update.reason is not None:
+        return {"attempt": update.attempt_id, "wait_reason": update.reason}
+    return None
+
+
+def _event_content(update: AttemptUpdate) -> tuple[str, dict[str, Any]] | None:
+    """Return the kind and the data of the event for an update from the engine's log, or None if it is no event."""
+    where = {"native_id": update.native_id, "site": update.site}
+    match update:
+        case ExecutionStarted():
+            return kinds.EXECUTION_STARTED, {"execution": update.execution, **where, "host": update.host}
+        case ExecutionInterrupted():
+            return kinds.EXECUTION_INTERRUPTED, {**where, **_end_data(update)}
+        case Held():
+            codes = {"action": update.action, "code": update.code, "subcode": update.subcode}
+            return kinds.ATTEMPT_HELD, {**where, **_end_data(update), **codes}
+        case Released():
+            return kinds.ATTEMPT_RELEASED, where
+        case TransferChanged():
+            data = {"execution": update.execution, "direction": update.direction, "phase": update.state}
+            return kinds.ATTEMPT_TRANSFER, data
+    return None
+
+
+def _end_data(update: ExecutionInterrupted | Held) -> dict[str, Any]:
+    """Return the data about the execution that an interruption or a hold ended."""
+    return {
         "execution": update.execution,
-        "native_id": update.native_id,
-        "site": update.site,
-        "host": update.host,
         "detail": update.detail,
         "kind": update.failure_kind,
-        "action": update.hold_action,
-        "code": code,
-        "subcode": subcode,
         "emitters": list(update.emitters),
-        "direction": update.transfer_direction,
-        "phase": update.transfer_state,
     }
-    return {name: value for name, value in data.items() if value}

@@ -9,7 +9,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from packtrain.engines.api import AttemptUpdate, Engine, Overrides, SubmitRequest
+from packtrain.engines.api import Engine, Overrides, SubmitRequest
+from packtrain.engines.updates import AttemptUpdate, Gone
 from packtrain.errors import LeaseLostError, UnavailableError
 from packtrain.events import Event, Failure, kinds, new_emitter_id
 from packtrain.plan import Plan, RunFolder
@@ -211,7 +212,7 @@ class Supervisor:
         """Submit attempts that were decided but that the engine does not know, unless they are no longer wanted."""
         unwanted = [request for request in requests if self._is_unwanted(request)]
         detail = "the attempt was cancelled before it started"
-        gone = [AttemptUpdate(request.attempt_id, request.job.id, "gone", detail=detail) for request in unwanted]
+        gone = [Gone(request.attempt_id, request.job.id, detail=detail) for request in unwanted]
         self._collector.collect(self.state, gone)
         self._read_new_events()
         if not self._only_requests:

@@ -1,11 +1,13 @@
 """Save the state of a training while it runs, and resume exactly from there.
 
+    sampler = ResumableBatchSampler(dataset, batch_size=64, seed=1)
+    loader = DataLoader(dataset, batch_sampler=sampler, num_workers=4)
     ckpt = Checkpoint("checkpoint.pt", model=model, optimizer=optimizer, scheduler=scheduler, sampler=sampler)
     start = ckpt.restore()
     step = start.step
-    for epoch in range(start.epoch, epochs + 1):
-        first = start.batch if epoch == start.epoch else 0
-        for batch, indices in enumerate(sampler.batches(epoch, first), first + 1):
+    for epoch in range(start.epoch, epochs):
+        sampler.set_epoch(epoch)
+        for batch, (images, labels) in enumerate(loader, sampler.first_batch + 1):
             …                                        # one training step
             step += 1
             if ckpt.should_save(every_s=60):         # also true when the job must stop
@@ -29,7 +31,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, NoReturn
 
-from packtrain.errors import EXIT_RESUME_IN_PLACE
+from packtrain.errors import EXIT_RESUME_IN_PLACE, UsageError
 from packtrain.torch.async_writer import AsyncWriter
 from packtrain.torch.checkpoint_files import CheckpointFiles, load_first_valid
 from packtrain.torch.distributed import RankGroup
@@ -62,12 +64,14 @@ class Checkpoint:
         optimizer: The optimizer, if there is one.
         scheduler: The learning rate scheduler, if there is one.
         max_to_keep: Number of checkpoint files to keep: the newest and the ones before it.
-        monitor: Name of the metric that decides which checkpoint is the best, written to NAME.best.EXT. Higher is
-            better; with a leading minus (`"-loss"`) lower is better. Empty: no best file.
-        deepsquare: Also write the keys `net`, `acc` and `epoch`, which DeepSquare's program reads. Files that it wrote
-            can always be restored.
+        monitor: Name of the metric that decides which checkpoint is the best, written to NAME.best.EXT. Empty: no best
+            file.
+        mode: Whether the lowest ("min") or the highest ("max") value of that metric is the best.
         **stateful: Other objects to save, each under a name of its own: a gradient scaler, a sampler, a streaming
             loader, a torch.Generator.
+
+    Raises:
+        UsageError: `mode` is invalid.
     """
 
     def __init__(
@@ -79,13 +83,15 @@ class Checkpoint:
         scheduler: Any = None,
         max_to_keep: int = 2,
         monitor: str = "",
-        deepsquare: bool = False,
+        mode: str = "min",
         **stateful: Any,
     ) -> None:
+        if mode not in ("min", "max"):
+            raise UsageError(f"mode must be 'min' or 'max', not {mode!r}")
         named = {"optimizer": optimizer, "scheduler": scheduler, **stateful}
         self._model = _unwrap_model(model)
         self._stateful = {name: target for name, target in named.items() if target is not None}
-        self._monitor, self._deepsquare = monitor, deepsquare
+        self._monitor, self._mode = monitor, mode
         self._rank_group, self._preemption, self._writer = RankGroup(), PreemptionMonitor(), AsyncWriter()
         self._files = CheckpointFiles(path, max_to_keep)
         self._best_value: float | None = None
@@ -110,7 +116,9 @@ class Checkpoint:
         Raises:
             CheckpointError: The checkpoint belongs to another model or to other settings.
         """
-        loaded = load_first_valid(self._files.candidates(fallback)) if self._rank_group.is_rank_zero else None
+        loaded = None
+        if self._rank_group.is_rank_zero:
+            loaded = load_first_valid(self._files.candidates(fallback), self.from_file)
         loaded = self._rank_group.broadcast(loaded)
         if loaded is None:
             return TrainingState()
@@ -147,8 +155,8 @@ class Checkpoint:
         save failed, this call warns. Scalars of torch and numpy are converted to numbers.
 
         Args:
-            epoch: The epoch to resume with, counted from 1.
-            batch: Number of completed batches of that epoch.
+            epoch: The epoch to resume with, counted from 0.
+            batch: Number of completed batches of that epoch. A ResumableBatchSampler resumes after them.
             step: Number of completed steps in total.
             metrics: The current metrics. The one named by `monitor` decides whether this checkpoint is the best.
             **extra: Values of your own, returned by `restore` in `TrainingState.extra`.
@@ -185,6 +193,22 @@ class Checkpoint:
         if self._writer.error is not None:
             raise CheckpointError(self._write_error_message()) from self._writer.error
 
+    def to_file(self, state: StateDict) -> StateDict:
+        """Return the content of the file. Override it, with `from_file`, to share checkpoints with another program.
+
+        Args:
+            state: `{"model": STATE_DICT, "packtrain": {"training_state": {"epoch": …, …}, …}}`
+        """
+        return state
+
+    def from_file(self, content: StateDict) -> StateDict:
+        """Return the state that a file holds: what was given to `to_file`, or a part of it with these keys.
+
+        Args:
+            content: The content of the file.
+        """
+        return content
+
     def __enter__(self) -> Checkpoint:
         return self
 
@@ -205,9 +229,10 @@ class Checkpoint:
     def _start_writing(self, training_state: TrainingState, rng_states: list[StateDict]) -> None:
         is_best = self._is_best(training_state)
         if is_best:
-            self._best_value = float(training_state.metrics[self._monitor.lstrip("-")])
+            self._best_value = float(training_state.metrics[self._monitor])
         training_state = replace(training_state, best_value=self._best_value)
-        self._state_buffer = state = copy_state(self._build_state_dict(training_state, rng_states), self._state_buffer)
+        content = self.to_file(self._build_state_dict(training_state, rng_states))
+        self._state_buffer = state = copy_state(content, self._state_buffer)
 
         def write() -> None:
             self._files.write(state, is_best)
@@ -216,33 +241,25 @@ class Checkpoint:
         self._writer.start(write)
 
     def _is_best(self, training_state: TrainingState) -> bool:
-        value = training_state.metrics.get(self._monitor.lstrip("-")) if self._monitor else None
+        value = training_state.metrics.get(self._monitor) if self._monitor else None
         if value is None or not math.isfinite(value):
             return False
-        lower_is_better = self._monitor.startswith("-")
-        return self._best_value is None or (value < self._best_value if lower_is_better else value > self._best_value)
+        return self._best_value is None or (
+            value < self._best_value if self._mode == "min" else value > self._best_value
+        )
 
     def _build_state_dict(self, training_state: TrainingState, rng_states: list[StateDict]) -> StateDict:
         packtrain_state = {
             "version": CHECKPOINT_VERSION,
             "training_state": training_state.to_dict(),
             "rng_states": rng_states,
-            "stateful": {name: _get_state(target) for name, target in self._stateful.items()},
+            "stateful": {name: _get_state(target, training_state) for name, target in self._stateful.items()},
         }
-        if not self._deepsquare:
-            return {"model": self._model.state_dict(), PACKTRAIN_KEY: packtrain_state}
-        accuracy = 100 * float(training_state.metrics.get("accuracy", training_state.best_value or 0.0))
-        return {
-            "net": self._model.state_dict(),
-            "acc": accuracy,
-            "epoch": training_state.epoch - 2,
-            PACKTRAIN_KEY: packtrain_state,
-        }
+        return {"model": self._model.state_dict(), PACKTRAIN_KEY: packtrain_state}
 
     def _load_state_dict(self, state: StateDict) -> None:
         self._model.load_state_dict(model_state_dict(state))
-        packtrain_state = state.get(PACKTRAIN_KEY, {"stateful": {}, "rng_states": []})
-        saved, rng_states = packtrain_state["stateful"], packtrain_state["rng_states"]
+        saved, rng_states = state[PACKTRAIN_KEY].get("stateful", {}), state[PACKTRAIN_KEY].get("rng_states", [])
         for name in self._stateful.keys() & saved.keys():
             _load_state(self._stateful[name], saved[name])
         missing = [name for name in self._stateful if name not in saved]
@@ -276,8 +293,15 @@ def _to_number(value: Any) -> Any:
     return value.item() if hasattr(value, "item") else value
 
 
-def _get_state(target: Any) -> Any:
-    return target.state_dict() if hasattr(target, "state_dict") else target.get_state()  # the latter: a torch.Generator
+def _get_state(target: Any, training_state: TrainingState) -> Any:
+    if not hasattr(target, "state_dict"):
+        return target.get_state()  # a torch.Generator
+    state = target.state_dict()
+    from packtrain.torch.sampler import ResumableBatchSampler
+
+    if isinstance(target, ResumableBatchSampler):  # workers draw batches before the training receives them
+        state.update(epoch=training_state.epoch, batch=training_state.batch)
+    return state
 
 
 def _load_state(target: Any, state: Any) -> None:

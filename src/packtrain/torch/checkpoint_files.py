@@ -17,7 +17,7 @@ import re
 import shutil
 import warnings
 import zipfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -129,28 +129,31 @@ class CheckpointFiles:
         link.replace(target)
 
 
-def load_first_valid(paths: Iterable[Path]) -> tuple[Path, StateDict] | None:
+def load_first_valid(
+    paths: Iterable[Path], from_file: Callable[[StateDict], StateDict] = lambda content: content
+) -> tuple[Path, StateDict] | None:
     """Load the first valid checkpoint file, with a warning about each damaged file before it.
 
     Args:
         paths: Files in order of preference.
+        from_file: Converts the content of a file to a state.
 
     Returns:
         The path and the content of the first valid file; None if there is none.
     """
     for path in paths:
         try:
-            return path, _load_checkpoint(path)
+            return path, _load_checkpoint(path, from_file)
         except Exception as error:  # a damaged file can raise anything
             warnings.warn(f"{path} is damaged ({_short_message(error)}); trying the previous checkpoint", stacklevel=4)
     return None
 
 
-def _load_checkpoint(path: Path) -> StateDict:
+def _load_checkpoint(path: Path, from_file: Callable[[StateDict], StateDict]) -> StateDict:
     import torch
 
     _verify_zip_checksums(path)
-    state: StateDict = torch.load(path, map_location="cpu", weights_only=True)
+    state = from_file(torch.load(path, map_location="cpu", weights_only=True))
     problem = find_problem(state)
     if problem:
         raise ValueError(problem)

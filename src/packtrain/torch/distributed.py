@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
+
+from packtrain.errors import UsageError
 
 
 class RankGroup:
@@ -77,6 +80,35 @@ def rank_and_world_size() -> tuple[int, int]:
     """Return the rank of this process and the number of ranks in torch's process group; (0, 1) without a group."""
     import torch.distributed as dist
 
-    if dist.is_available() and dist.is_initialized():
-        return dist.get_rank(), dist.get_world_size()
-    return 0, 1
+    return (dist.get_rank(), dist.get_world_size()) if _has_process_group() else (0, 1)
+
+
+def _has_process_group() -> bool:
+    import torch.distributed as dist
+
+    return dist.is_available() and dist.is_initialized()
+
+
+def resolve_rank(rank: int | None, world_size: int | None) -> tuple[int, int]:
+    """Return the rank of this process and the number of ranks, for splitting samples.
+
+    Args:
+        rank: The rank if the program passes it; None: use torch's process group.
+        world_size: The number of ranks, likewise.
+
+    Raises:
+        UsageError: There are several processes, but no process group yet.
+    """
+    if rank is not None and world_size is not None:
+        if not 0 <= rank < world_size:
+            raise UsageError(f"rank must be from 0 to {world_size - 1} with world_size {world_size}, not {rank}")
+        return rank, world_size
+    if rank is not None or world_size is not None:
+        raise UsageError("pass both `rank` and `world_size`, or neither")
+    found, variable = rank_and_world_size(), os.environ.get("WORLD_SIZE", "1")
+    if not _has_process_group() and variable.isdigit() and int(variable) > 1:
+        raise UsageError(
+            f"there are {variable} processes (WORLD_SIZE), but no process group yet: each would get all samples; "
+            "call init_process_group first, or pass `rank` and `world_size`"
+        )
+    return found

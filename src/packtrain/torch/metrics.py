@@ -35,8 +35,8 @@ def log_metrics(
     does not end the training.
 
     Args:
-        step: The current step, counted from 1.
-        epoch: The current epoch, counted from 1.
+        step: The number of completed steps.
+        epoch: The current epoch, counted from 0.
         loss: The loss.
         accuracy: The accuracy, as a fraction from 0 to 1.
         total_steps: The number of steps of the training. With it, views show a progress bar.
@@ -89,7 +89,7 @@ def _append_line(path: str, line: str) -> None:
 
 
 def _format_metrics(values: Mapping[str, MetricValue]) -> str:
-    """Return a line such as `epoch 1/2  step 120/156  loss 1.234  accuracy 45.6%`."""
+    """Return a line such as `epoch 0/2  step 120/156  loss 1.234  accuracy 45.6%`."""
     totals = {name: f"/{values[total]}" for name, total in _TOTAL_KEYS.items() if total in values}
     names = (name for name in values if name not in _TOTAL_KEYS.values())
     return "  ".join(f"{name} {_format_metric(name, values[name])}{totals.get(name, '')}" for name in names)

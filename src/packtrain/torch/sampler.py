@@ -2,113 +2,153 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sized
 from typing import Any
 
-from packtrain.torch import distributed
+import torch
+from torch.utils.data import Sampler
+
+from packtrain.errors import UsageError
+from packtrain.stream.shuffle import derive_seed
+from packtrain.torch.distributed import resolve_rank
 from packtrain.torch.training_state import CheckpointError
 
 
-class ResumableBatchSampler:
-    """A new shuffled order of all samples in each epoch, split into batches and over the ranks of the training.
+class ResumableBatchSampler(Sampler[list[int]]):
+    """The batches of this process: a new shuffled order of all samples in each epoch, split over all processes.
 
-    The number of ranks changes neither the steps nor the samples of a batch, so a training may resume with more or
-    fewer ranks. The batches of an epoch differ in size by at most one sample. Pass the sampler to the checkpoint
-    (`Checkpoint(..., sampler=sampler)`): a batch number is only valid in the order in which it was counted.
+        loader = DataLoader(dataset, batch_sampler=ResumableBatchSampler(dataset, batch_size=64, seed=1))
+
+    Every sample comes once per epoch, and the batches of an epoch differ in size by at most one sample. Training may
+    resume with more or fewer processes if `batch_size` times their number stays the same: then no step changes.
 
     Args:
-        num_samples: Number of samples in the dataset.
-        batch_size: Maximum number of samples of a batch, over all ranks.
+        num_samples: The number of samples, or the dataset.
+        batch_size: Maximum number of samples of a batch of one process.
         seed: Decides the order, together with the epoch.
         shuffle: Whether to shuffle; otherwise samples come in the order of their numbers.
-        rank_and_world_size: This process's rank and the number of ranks. Default: those of torch's process group.
+        drop_last: Whether all batches have exactly `batch_size` samples; samples that fill no batch are dropped.
+        rank: The number of this process, from 0. Default: that of torch's process group.
+        world_size: The number of processes. Default: that of torch's process group.
+
+    Attributes:
+        epoch: The current epoch, counted from 0.
+        first_batch: The batch with which the next iteration starts, counted from 0; not 0 in a resumed epoch.
 
     Raises:
-        CheckpointError: The batches are too small for the number of ranks.
+        UsageError: The samples cannot be split over the processes.
     """
 
     def __init__(
         self,
-        num_samples: int,
+        num_samples: int | Sized,
         batch_size: int,
         *,
         seed: int = 0,
         shuffle: bool = True,
-        rank_and_world_size: tuple[int, int] | None = None,
+        drop_last: bool = False,
+        rank: int | None = None,
+        world_size: int | None = None,
     ) -> None:
-        self.num_samples, self.batch_size, self.seed, self._shuffle = num_samples, batch_size, seed, shuffle
-        self._rank, self._world_size = rank_and_world_size or distributed.rank_and_world_size()
-        if min(num_samples, batch_size) < 1 or num_samples // len(self) < self._world_size:
-            raise CheckpointError(
-                f"{num_samples} samples in batches of {batch_size} cannot be split over {self._world_size} processes: "
-                "use larger batches or fewer processes"
+        self._rank, self._world_size = resolve_rank(rank, world_size)
+        self.num_samples = len(num_samples) if isinstance(num_samples, Sized) else int(num_samples)
+        self.batch_size, self.seed, self.shuffle, self.drop_last = batch_size, seed, shuffle, drop_last
+        self.epoch = self.first_batch = 0
+        self._batches_drawn = 0  # in the current epoch, including those before `first_batch`
+        if min(self.num_samples, batch_size) < 1 or not len(self) or self._smallest_batch() < self._world_size:
+            raise UsageError(
+                f"{self.num_samples} samples in batches of {batch_size} cannot be split over {self._world_size} "
+                "processes: use other batches or fewer processes"
             )
 
+    def set_epoch(self, epoch: int) -> None:
+        """Start an epoch at its first batch, or where training resumes if `load_state_dict` restored this epoch.
+
+        Args:
+            epoch: The epoch, counted from 0.
+        """
+        if epoch != self.epoch:
+            self.epoch, self.first_batch, self._batches_drawn = epoch, 0, 0
+
     def __len__(self) -> int:
-        """Return the number of batches of an epoch."""
-        return -(-self.num_samples // self.batch_size)
+        """Return the number of batches of a whole epoch."""
+        global_batch_size = self.batch_size * self._world_size
+        return self.num_samples // global_batch_size if self.drop_last else -(-self.num_samples // global_batch_size)
+
+    def __iter__(self) -> Iterator[list[int]]:
+        """Yield the sample numbers of each batch of this process. The next iteration starts at the first batch."""
+        first, self.first_batch = self.first_batch, 0
+        numbers = torch.arange(self.num_samples)
+        if self.shuffle:
+            numbers = torch.randperm(self.num_samples, generator=_seeded_generator(self.seed, self.epoch))
+        if self.drop_last:
+            numbers = numbers[: len(self) * self.batch_size * self._world_size]
+        for batch, all_numbers in enumerate(torch.tensor_split(numbers, len(self))[first:], first):
+            self._batches_drawn = batch + 1
+            yield torch.tensor_split(all_numbers, self._world_size)[self._rank].tolist()
 
     def samples_in_batch(self, batch: int) -> int:
-        """Return the number of samples of a batch, over all ranks.
+        """Return the number of samples of a batch over all processes.
 
         Args:
             batch: The batch, counted from 0.
         """
+        if self.drop_last:
+            return self.batch_size * self._world_size
         smaller, n_larger = divmod(self.num_samples, len(self))
         return smaller + (batch < n_larger)
 
-    def batches(self, epoch: int, first_batch: int = 0) -> Iterator[Any]:
-        """Yield this rank's share of each batch as a tensor of sample numbers.
+    def generator(self, epoch: int, batch: int) -> torch.Generator:
+        """Return a generator for a batch of this process (random crops, flips), the same after a resume.
 
         Args:
-            epoch: The epoch, counted from 1.
-            first_batch: The batch to start with, counted from 0.
-        """
-        import torch
-
-        numbers = torch.arange(self.num_samples)
-        if self._shuffle:
-            numbers = torch.randperm(self.num_samples, generator=_seeded_generator(self.seed, epoch))
-        for batch in torch.tensor_split(numbers, len(self))[first_batch:]:
-            yield torch.tensor_split(batch, self._world_size)[self._rank]
-
-    def generator(self, epoch: int, batch: int) -> Any:
-        """Return a torch.Generator for this rank's share of a batch (random crops, flips), the same after a resume.
-
-        Args:
-            epoch: The epoch, counted from 1.
+            epoch: The epoch, counted from 0.
             batch: The batch, counted from 0.
         """
         return _seeded_generator(self.seed, epoch, batch, self._rank)
 
-    def state_dict(self) -> dict[str, int]:
-        """Return the settings that decide the order."""
-        return {"num_samples": self.num_samples, "batch_size": self.batch_size, "seed": self.seed}
+    def state_dict(self) -> dict[str, Any]:
+        """Return the settings that decide the order, the epoch, and the number of batches that were drawn from it.
 
-    def load_state_dict(self, state: dict[str, int]) -> None:
-        """Check that a checkpoint was made in the same order.
+        The workers of a DataLoader draw batches before the training receives them. `Checkpoint.save` therefore
+        replaces `batch` by the number of batches that the training has completed.
+        """
+        return {**self._order_settings(), "epoch": self.epoch, "batch": self._batches_drawn}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Resume at a saved position.
 
         Args:
             state: The result of `state_dict`.
 
         Raises:
-            CheckpointError: The checkpoint was made with other settings.
+            CheckpointError: The position was counted with other settings.
         """
-        current = self.state_dict()
         changes = [
-            f"{name} {state.get(name)}, now {value}" for name, value in current.items() if state.get(name) != value
+            f"{name} {state.get(name)}, now {value}"
+            for name, value in self._order_settings().items()
+            if state.get(name) != value
         ]
         if changes:
             raise CheckpointError(
                 f"the checkpoint was made with {' and '.join(changes)}: its position does not fit; "
                 "resume with the old settings, or start in an empty output folder"
             )
+        self.epoch = state["epoch"]
+        self.first_batch = self._batches_drawn = state["batch"]
+
+    def _smallest_batch(self) -> int:
+        return self.samples_in_batch(len(self) - 1)
+
+    def _order_settings(self) -> dict[str, Any]:
+        return {
+            "num_samples": self.num_samples,
+            "global_batch_size": self.batch_size * self._world_size,
+            "seed": self.seed,
+            "shuffle": self.shuffle,
+            "drop_last": self.drop_last,
+        }
 
 
-def _seeded_generator(*seeds: int) -> Any:
-    """Return a torch.Generator seeded by all numbers. Neighbouring numbers give unrelated generators."""
-    import torch
-
-    digest = hashlib.sha256(" ".join(map(str, seeds)).encode()).digest()
-    return torch.Generator().manual_seed(int.from_bytes(digest[:8], "big") >> 1)
+def _seeded_generator(*seeds: int) -> torch.Generator:
+    return torch.Generator().manual_seed(derive_seed(*seeds))

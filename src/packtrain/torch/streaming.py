@@ -1,10 +1,10 @@
 """Train with PyTorch on samples that are read from a remote archive.
 
-    data = make_streaming_loader(batch_size=64, num_workers=4, decode_fn=decode)  # the workflow's streamed input
-    ckpt = Checkpoint("checkpoint.pt", model=model, optimizer=optimizer, data=data)
+    loader = StreamingLoader(batch_size=64, num_workers=4, decode_fn=decode)  # the workflow's streamed input
+    ckpt = Checkpoint("checkpoint.pt", model=model, optimizer=optimizer, loader=loader)
     ckpt.restore()
-    for epoch in range(data.epoch, epochs + 1):
-        for images, labels in data:
+    for epoch in range(loader.epoch, epochs):
+        for images, labels in loader:
             …
 
 The loader's state counts the batches that the training received, not those that workers have prepared. A training
@@ -25,7 +25,6 @@ from pathlib import Path
 from typing import Any, Union
 
 import torch
-import torch.distributed as dist
 from torch.utils.data import DataLoader, Dataset, IterableDataset, default_collate, get_worker_info
 
 from packtrain.errors import UsageError
@@ -47,7 +46,8 @@ from packtrain.stream.samples import (
     identity_decode,
 )
 from packtrain.stream.shared_memory import BufferCodec, SharedBatchMemory
-from packtrain.stream.shuffle import DROP, PartitionConfig, SamplePartition
+from packtrain.stream.shuffle import PartitionConfig, SamplePartition
+from packtrain.torch.distributed import resolve_rank
 from packtrain.transfer.integrity.block_checksums import BlockChecksums, read_checksums
 
 SourcesLike = Union[str, Location, Sequence[Union[str, Location]]]
@@ -134,49 +134,108 @@ class _WorkerBatches(IterableDataset[Any]):
 
 
 class StreamingLoader:
-    """An iterator over batches. Each pass over it covers the rest of the current epoch, then the epoch increases.
+    """An iterator over the batches of this process. Each pass over it covers the rest of the current epoch.
 
-    `make_streaming_loader` creates it. Pass it to `packtrain.torch.Checkpoint` to save its position.
+    Then the epoch increases. Pass the loader to `packtrain.torch.Checkpoint` to save its position.
 
     Args:
-        samples: The samples to read.
-        cursor: The position in the epoch.
-        rank: The rank of this process.
-        num_workers: Number of worker processes; 0: read in this process.
+        index: An index, or the path of one. Default: the workflow's input with `mode: stream`.
+        sources: URLs of the archive, all with the same content. Default: those in the index.
+        batch_size: Samples per batch of one process.
+        num_workers: Number of worker processes that read and decode; 0: read in this process.
+        decode_fn: Called with the bytes of a sample (or a dict of its files, by extension) and its label; returns what
+            `collate_fn` gets. Default: returns both unchanged.
         collate_fn: Makes a batch of a list of decoded samples.
+        shuffle: Whether to shuffle; otherwise samples come in the order of the archive.
+        seed: Decides the order, together with the epoch.
+        drop_last: Whether to drop the samples that fill no batch of all processes. Otherwise the last batch is
+            smaller, and up to `world_size` - 1 samples come twice, so that all processes get the same number.
+        indices: Numbers of the samples to use. Default: all.
+        prefetch_bytes: Memory for prefetched samples, in bytes, of each worker. It also limits how well samples mix.
+        read_bytes: About how many bytes one request reads.
+        cache_dir: Folder that keeps what was read; "": no cache; None: the setting of the workflow.
+        cache_limit: Maximum size of the cache, in bytes. Default: all samples.
+        on_error: What to do with a sample that `decode_fn` rejects: "raise" or "skip".
+        timeout_s: How long to wait, in seconds, while no source delivers.
+        checksums: Verify each block before use: checksum files (one per archive), or True for those in the index.
+        rank: The number of this process, from 0. Default: that of torch's process group.
+        world_size: The number of processes. Default: that of torch's process group.
         **dataloader_kwargs: Other arguments of torch's DataLoader.
 
     Attributes:
+        samples: The samples that the loader reads.
         skipped: The samples that were skipped so far.
+
+    Raises:
+        UsageError: An argument is invalid, or there is nothing to stream.
+        FormatError: The index is damaged.
     """
 
     def __init__(
         self,
-        samples: StreamingSamples,
-        cursor: Cursor,
-        rank: int,
-        num_workers: int,
-        collate_fn: CollateFn,
+        index: str | Path | Index | None = None,
+        sources: SourcesLike = (),
+        *,
+        batch_size: int = 1,
+        num_workers: int = 0,
+        decode_fn: DecodeFn = identity_decode,
+        collate_fn: CollateFn = default_collate,
+        shuffle: bool = True,
+        seed: int = 0,
+        drop_last: bool = False,
+        indices: Sequence[int] | None = None,
+        prefetch_bytes: int = DEFAULT_PREFETCH_BYTES,
+        read_bytes: int = DEFAULT_READ_BYTES,
+        cache_dir: str | Path | None = None,
+        cache_limit: int | None = None,
+        on_error: str = RAISE,
+        timeout_s: float = DEFAULT_TIMEOUT_S,
+        checksums: bool | Sequence[str | Path | BlockChecksums] = (),
+        rank: int | None = None,
+        world_size: int | None = None,
         **dataloader_kwargs: Any,
-    ):
-        self._samples, self._cursor, self._rank = samples, cursor, rank
-        self._num_workers, self._collate_fn, self._dataloader_kwargs = num_workers, collate_fn, dataloader_kwargs
+    ) -> None:
+        if not dataloader_kwargs.get("in_order", True):
+            raise UsageError("in_order=False is not supported: the loader counts batches in order, to resume exactly")
+        self._rank, world_size = resolve_rank(rank, world_size)
+        opened, settings = (index, StreamSettings()) if isinstance(index, Index) else open_job_stream(index)
+        block_checksums = _load_checksums(opened, checksums)
+        read_bytes = max([read_bytes, *(_MIN_BLOCKS_PER_READ * archive.block_bytes for archive in block_checksums)])
+        config = PartitionConfig(
+            world_size=world_size,
+            num_workers=max(1, num_workers),
+            batch_size=batch_size,
+            shuffle_window=_shuffle_window(opened, prefetch_bytes, read_bytes),
+            read_bytes=read_bytes,
+            shuffle=shuffle,
+            drop_last=drop_last,
+        )
+        self._cursor = Cursor(opened, config, seed, None if indices is None else sorted(set(indices)))
+        if cache_dir is not None:
+            limit = sum(archive.size for archive in opened.archives) if cache_limit is None else cache_limit
+            settings = replace(settings, cache_dir=Path(cache_dir) if cache_dir else None, cache_limit_bytes=limit)
+        settings = replace(
+            settings,
+            sources=_parse_sources(sources),
+            prefetch_bytes=prefetch_bytes,
+            timeout_s=timeout_s,
+            on_error=on_error,
+            checksums=block_checksums,
+        )
+        self.samples = StreamingSamples(opened, decode_fn, settings)
+        self.samples.prepare()
         self.skipped: list[SkippedSample] = []
+        self._num_workers, self._collate_fn, self._dataloader_kwargs = num_workers, collate_fn, dataloader_kwargs
 
     @property
     def epoch(self) -> int:
-        """The epoch of the next batch, counted from 1."""
+        """The epoch of the next batch, counted from 0."""
         return self._cursor.epoch
 
     @property
     def classes(self) -> tuple[str, ...]:
         """The class names; a label is a position in this tuple."""
-        return self._samples.index.class_names
-
-    @property
-    def samples(self) -> StreamingSamples:
-        """The samples that the loader reads."""
-        return self._samples
+        return self.samples.index.class_names
 
     def __len__(self) -> int:
         """Return the number of batches left in this epoch."""
@@ -185,7 +244,7 @@ class StreamingLoader:
     def __iter__(self) -> Iterator[Any]:
         cursor = self._cursor
         batches = _WorkerBatches(
-            self._samples,
+            self.samples,
             cursor.partition(),
             self._rank,
             cursor.batches_done,
@@ -208,7 +267,7 @@ class StreamingLoader:
         start_method = context if isinstance(context, str) else context.get_start_method()
         if not self._num_workers or start_method != "fork":
             return None
-        index = self._samples.index
+        index = self.samples.index
         mean_sample_bytes = sum(archive.size for archive in index.archives) // max(1, len(index))
         n_slots = (self._dataloader_kwargs.get("prefetch_factor") or _DEFAULT_PREFETCH_FACTOR) + _EXTRA_SLOTS
         slot_bytes = _SLOT_SIZE_FACTOR * mean_sample_bytes * self._cursor.partition().config.batch_size
@@ -231,97 +290,6 @@ class StreamingLoader:
             UsageError: The state belongs to other samples or to another seed.
         """
         self._cursor.load_state_dict(state)
-
-
-def make_streaming_loader(
-    index: str | Path | Index | None = None,
-    sources: SourcesLike = (),
-    *,
-    batch_size: int = 1,
-    num_workers: int = 0,
-    decode_fn: DecodeFn = identity_decode,
-    collate_fn: CollateFn = default_collate,
-    shuffle: bool = True,
-    seed: int = 0,
-    indices: Sequence[int] | None = None,
-    prefetch_bytes: int = DEFAULT_PREFETCH_BYTES,
-    read_bytes: int = DEFAULT_READ_BYTES,
-    cache_dir: str | Path | None = None,
-    cache_limit: int | None = None,
-    on_error: str = RAISE,
-    remainder: str = DROP,
-    timeout_s: float = DEFAULT_TIMEOUT_S,
-    checksums: bool | Sequence[str | Path | BlockChecksums] = (),
-    rank_and_world_size: tuple[int, int] | None = None,
-    **dataloader_kwargs: Any,
-) -> StreamingLoader:
-    """Create a loader of batches for this rank.
-
-    Args:
-        index: An index, or the path of one. Default: the workflow's input with `mode: stream`.
-        sources: URLs of the archive, all with the same content. Default: those in the index.
-        batch_size: Samples per batch of this rank.
-        num_workers: Number of worker processes that read and decode; 0: read in this process.
-        decode_fn: Called with the bytes of a sample (or a dict of its files, by extension) and its label; returns what
-            `collate_fn` gets. Default: returns both unchanged.
-        collate_fn: Makes a batch of a list of decoded samples.
-        shuffle: Whether to shuffle; otherwise samples come in the order of the archive.
-        seed: Decides the order, together with the epoch.
-        indices: Numbers of the samples to use. Default: all.
-        prefetch_bytes: Memory for prefetched samples, in bytes, of each worker. It also limits how well samples mix.
-        read_bytes: About how many bytes one request reads.
-        cache_dir: Folder that keeps what was read; "": no cache; None: the setting of the workflow.
-        cache_limit: Maximum size of the cache, in bytes. Default: all samples.
-        on_error: What to do with a sample that `decode_fn` rejects: "raise" or "skip".
-        remainder: What to do with samples that do not divide evenly over the ranks: "drop" them, or "pad" with samples
-            that come twice.
-        timeout_s: How long to wait, in seconds, while no source delivers.
-        checksums: Verify each block before use: checksum files (one per archive), or True for those in the index.
-        rank_and_world_size: This process's rank and the number of ranks. Default: those of torch's process group.
-        **dataloader_kwargs: Other arguments of torch's DataLoader.
-
-    Raises:
-        UsageError: An argument is invalid, or there is nothing to stream.
-        FormatError: The index is damaged.
-    """
-    if not dataloader_kwargs.get("in_order", True):
-        raise UsageError("in_order=False is not supported: the loader counts batches in order, so that it can resume")
-    opened, settings = (index, StreamSettings()) if isinstance(index, Index) else open_job_stream(index)
-    rank, world_size = rank_and_world_size or _rank_and_world_size()
-    block_checksums = _load_checksums(opened, checksums)
-    read_bytes = max([read_bytes, *(_MIN_BLOCKS_PER_READ * archive.block_bytes for archive in block_checksums)])
-    if cache_dir is not None:
-        settings = replace(
-            settings,
-            cache_dir=Path(cache_dir) if cache_dir else None,
-            cache_limit_bytes=_resolve_cache_limit(opened, cache_limit),
-        )
-    settings = replace(
-        settings,
-        sources=_parse_sources(sources),
-        prefetch_bytes=prefetch_bytes,
-        timeout_s=timeout_s,
-        on_error=on_error,
-        checksums=block_checksums,
-    )
-    config = PartitionConfig(
-        world_size=world_size,
-        num_workers=max(1, num_workers),
-        batch_size=batch_size,
-        shuffle_window=_shuffle_window(opened, prefetch_bytes, read_bytes),
-        read_bytes=read_bytes,
-        shuffle=shuffle,
-        remainder=remainder,
-    )
-    sorted_indices = None if indices is None else sorted(set(indices))
-    n_samples = len(opened) if sorted_indices is None else len(sorted_indices)
-    if n_samples < max(1, world_size):
-        raise UsageError(f"{n_samples} samples cannot be split over {world_size} processes")
-    samples = StreamingSamples(opened, decode_fn, settings)
-    samples.prepare()
-    return StreamingLoader(
-        samples, Cursor(opened, config, seed, sorted_indices), rank, num_workers, collate_fn, **dataloader_kwargs
-    )
 
 
 def _load_checksums(
@@ -391,19 +359,3 @@ def _identity_collate(batch: Any) -> Any:
 def _parse_sources(sources: SourcesLike) -> tuple[Location, ...]:
     several = [sources] if isinstance(sources, (str, Location)) else sources
     return tuple(source if isinstance(source, Location) else Location(source) for source in several)
-
-
-def _resolve_cache_limit(index: Index, cache_limit: int | None) -> int:
-    return sum(archive.size for archive in index.archives) if cache_limit is None else cache_limit
-
-
-def _rank_and_world_size() -> tuple[int, int]:
-    if dist.is_available() and dist.is_initialized():
-        return dist.get_rank(), dist.get_world_size()
-    world_size = os.environ.get("WORLD_SIZE", "1")
-    if world_size.isdigit() and int(world_size) > 1:
-        raise UsageError(
-            f"there are {world_size} processes (WORLD_SIZE), but no process group yet: each would get all samples; "
-            "call init_process_group first, or pass `rank_and_world_size`"
-        )
-    return 0, 1

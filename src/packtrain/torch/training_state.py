@@ -1,12 +1,4 @@
-"""The training state, and the keys of a checkpoint file.
-
-| | packtrain | DeepSquare's program |
-| --- | --- | --- |
-| model | `model` | `net` |
-| epoch | counted from 1: the epoch to resume with | counted from 0: the last completed epoch |
-| batch | counted from 0: completed batches of the epoch | none |
-| metric | `best_value` | `acc`, in percent |
-"""
+"""The training state, and the keys of a checkpoint file."""
 
 from __future__ import annotations
 
@@ -16,7 +8,7 @@ from typing import Any
 
 from packtrain.errors import PacktrainError
 
-CHECKPOINT_VERSION = 2
+CHECKPOINT_VERSION = 3
 PACKTRAIN_KEY = "packtrain"  # the key that holds everything except the model
 
 StateDict = dict[str, Any]
@@ -28,10 +20,10 @@ class CheckpointError(PacktrainError):
 
 @dataclass(frozen=True)
 class TrainingState:
-    """Where training resumes. A new training starts with epoch 1, batch 0.
+    """Where training resumes. A new training starts with epoch 0, batch 0.
 
     Attributes:
-        epoch: The epoch to resume with, counted from 1.
+        epoch: The epoch to resume with, counted from 0.
         batch: Number of completed batches of that epoch.
         step: Number of completed steps in total.
         best_value: The best value so far of the metric that `Checkpoint(monitor=...)` names.
@@ -39,7 +31,7 @@ class TrainingState:
         extra: The other values of the last `save`.
     """
 
-    epoch: int = 1
+    epoch: int = 0
     batch: int = 0
     step: int = 0
     best_value: float | None = None
@@ -55,11 +47,9 @@ def parse_training_state(state: StateDict) -> TrainingState:
     """Return the training state of a checkpoint.
 
     Args:
-        state: The content of a checkpoint file, of packtrain or of DeepSquare's program.
+        state: The content of a checkpoint file.
     """
-    if PACKTRAIN_KEY in state:
-        return TrainingState(**state[PACKTRAIN_KEY]["training_state"])
-    return TrainingState(epoch=int(state["epoch"]) + 2, best_value=float(state["acc"]) / 100)
+    return TrainingState(**state[PACKTRAIN_KEY]["training_state"])
 
 
 def model_state_dict(state: StateDict) -> StateDict:
@@ -68,7 +58,7 @@ def model_state_dict(state: StateDict) -> StateDict:
     Args:
         state: The content of a checkpoint file.
     """
-    model_state: StateDict = state["model"] if "model" in state else state["net"]
+    model_state: StateDict = state["model"]
     for prefix in ("module.", "_orig_mod."):  # of DistributedDataParallel, and of torch.compile
         if model_state and all(name.startswith(prefix) for name in model_state):
             model_state = {name[len(prefix) :]: value for name, value in model_state.items()}
@@ -81,13 +71,11 @@ def find_problem(state: Any) -> str:
     Args:
         state: The content of a file.
     """
-    if not isinstance(state, dict) or not ("model" in state or "net" in state):
+    if not isinstance(state, dict) or "model" not in state:
         return "it holds no model"
     if PACKTRAIN_KEY not in state:
-        return "" if {"net", "acc", "epoch"} <= state.keys() else "it holds no training state"
-    version = state[PACKTRAIN_KEY].get("version")
-    return (
-        ""
-        if version == CHECKPOINT_VERSION
-        else f"its format has version {version}, and this packtrain reads {CHECKPOINT_VERSION}"
-    )
+        return "it holds no training state"
+    version = state[PACKTRAIN_KEY].get("version", CHECKPOINT_VERSION)
+    if version != CHECKPOINT_VERSION:
+        return f"its format has version {version}, and this packtrain reads {CHECKPOINT_VERSION}"
+    return ""

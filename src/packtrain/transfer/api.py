@@ -126,7 +126,14 @@ class Replica:
 class Sink(Protocol):
     """A backend that objects are written to."""
 
-    def put(self, location: Location, path: Path, on_bytes_sent: OnBytesSent = ignore_bytes_sent) -> None:
+    def put(
+        self,
+        location: Location,
+        path: Path,
+        on_bytes_sent: OnBytesSent = ignore_bytes_sent,
+        *,
+        adopt_uploads: bool = True,
+    ) -> None:
         """Copy a file to an address.
 
         The copy is atomic (complete or invisible) and repeatable.
@@ -135,6 +142,9 @@ class Sink(Protocol):
             location: The address to write.
             path: The file to read.
             on_bytes_sent: Receives the number of bytes of each part as it is sent. A repeated `put` counts from 0.
+            adopt_uploads: Whether to resume an unfinished upload of another process. It must be False where other
+                processes may upload different content to the same address, as attempts of one job do: files with a
+                common beginning could otherwise be mixed.
         """
         ...
 

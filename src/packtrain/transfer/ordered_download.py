@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 from packtrain.errors import FailedError, TransferError
 from packtrain.plan import Digest, RemoteFile
 from packtrain.transfer.api import SecretResolver
-from packtrain.transfer.buffer_pool import BufferPool
 from packtrain.transfer.cancellation import CancelCheck
 from packtrain.transfer.engine import worker_pool
 from packtrain.transfer.engine.coordinator import POLL_INTERVAL_S, FetchCoordinator
@@ -209,7 +208,6 @@ class _MemoryWindow:
     def attach(self, coordinator: FetchCoordinator, max_blocks: int) -> None:
         self._coordinator, self._max_blocks = coordinator, max_blocks
         coordinator.window_blocks = max_blocks
-        self._buffer_pool = BufferPool(coordinator.request.block_bytes)
         coordinator.max_span_blocks = _WINDOW_STEP_BLOCKS // 2
 
     def begin(self, identity: ObjectIdentity) -> None:
@@ -225,7 +223,7 @@ class _MemoryWindow:
         with self._coordinator.condition:
             self._blocks[index] = block
             self._coordinator.condition.notify_all()
-        return self._buffer_pool.acquire()
+        return memoryview(bytearray(self._coordinator.request.block_bytes))
 
     def append(self, position: int, data: memoryview) -> None:
         with self._coordinator.condition:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Union
 
 from packtrain.errors import FailedError
 from packtrain.plan import Location
 from packtrain.transfer.api import Replica, SecretResolver, Sink, Source
+from packtrain.transfer.http.pool import connection_pool
 from packtrain.transfer.urls import host_label, invalid_url_error, redact_url, url_origin, url_scheme
 
 if TYPE_CHECKING:
@@ -74,6 +76,11 @@ def find_replicas(location: Location, resolve_secret: SecretResolver) -> list[Re
         replicas: list[Replica] = query_director(location)
         return replicas
     return [Replica(backend, location, host_label(location.url))]
+
+
+def keep_connections() -> AbstractContextManager[None]:
+    """Keep the backends' idle connections open for further requests, until the end of the block."""
+    return connection_pool()
 
 
 def _make_backend(location: Location, resolve_secret: SecretResolver) -> Backend:

@@ -24,11 +24,10 @@ from packtrain.transfer.integrity.digests import hash_file
 from packtrain.transfer.progress import OnBytesSent, ProgressCallback
 from packtrain.transfer.registry import get_sink
 from packtrain.transfer.retry import RetryTracker, cancellable_sleep
-from packtrain.transfer.urls import host_label, join_url, redact_url, url_scheme
+from packtrain.transfer.urls import host_label, is_http, join_url, redact_url, url_scheme
 
 T = TypeVar("T")
 
-_SINGLE_URL_SCHEMES = ("http", "https")
 _STAT_FORBIDDEN_KINDS = ("access_denied", "unsupported")  # a token may allow writing but not reading
 _RESERVED_PREFIX = ".packtrain/"  # below a destination: checkpoints, and outputs of failed attempts
 
@@ -50,6 +49,7 @@ def upload_folder(
     check_cancelled: CancelCheck,
     on_progress: ProgressCallback,
     retry_timeout_s: float,
+    adopt_uploads: bool = True,
 ) -> UploadResult:
     """Upload all files of a folder.
 
@@ -61,19 +61,22 @@ def upload_folder(
         check_cancelled: Called several times a second; raises to cancel.
         on_progress: Receives the bytes sent and the total.
         retry_timeout_s: How long to retry without progress before a failure is final.
+        adopt_uploads: Whether to resume unfinished uploads of other processes; see `Sink.put`.
 
     Raises:
         FailedError: upload_failed or access_denied.
     """
     files = dict(_list_files(folder))
     with _prepare_uploads(files, folder, output.location, prefix) as paths_by_name:
-        uploader = _Uploader(output.location, resolve_secret, retry_timeout_s, check_cancelled, on_progress)
+        uploader = _Uploader(
+            output.location, resolve_secret, retry_timeout_s, check_cancelled, on_progress, adopt_uploads
+        )
         try:
             uploader.put_all(paths_by_name)
         except FailedError:
             uploader.abort(paths_by_name)
             raise
-        if output.delete_sync and url_scheme(output.location.url) not in _SINGLE_URL_SCHEMES:
+        if output.delete_sync and not is_http(output.location.url):
             uploader.delete_extraneous(prefix, set(paths_by_name))
     return UploadResult(len(files), uploader.done_bytes)
 
@@ -87,13 +90,14 @@ def upload_file(
     retry_timeout_s: float = 0.0,
     check_cancelled: CancelCheck = lambda: None,
     on_progress: ProgressCallback = lambda done, total: None,
+    adopt_uploads: bool = True,
 ) -> None:
     """Upload one file as `name` below a destination.
 
     By default a failure is not retried, which suits a file that is uploaded again soon. The arguments are those of
     `upload_folder`.
     """
-    uploader = _Uploader(output.location, resolve_secret, retry_timeout_s, check_cancelled, on_progress)
+    uploader = _Uploader(output.location, resolve_secret, retry_timeout_s, check_cancelled, on_progress, adopt_uploads)
     uploader.put_all({name: path})
 
 
@@ -111,7 +115,7 @@ def _prepare_uploads(
     files: dict[str, Path], folder: Path, location: Location, prefix: str
 ) -> Iterator[dict[str, Path]]:
     """Provide the files to upload by object name; the empty name is the address itself."""
-    if url_scheme(location.url) not in _SINGLE_URL_SCHEMES:
+    if not is_http(location.url):
         yield {prefix + name: path for name, path in files.items()}
     elif len(files) <= 1:
         yield {prefix.rstrip("/"): path for path in files.values()}
@@ -144,8 +148,9 @@ class _Uploader:
         retry_timeout_s: float,
         check_cancelled: CancelCheck,
         on_progress: ProgressCallback,
+        adopt_uploads: bool,
     ) -> None:
-        self._location, self._sink = location, get_sink(location, resolve_secret)
+        self._location, self._sink, self._adopt_uploads = location, get_sink(location, resolve_secret), adopt_uploads
         self._retry_timeout_s, self._check_cancelled, self._on_progress = retry_timeout_s, check_cancelled, on_progress
         self.done_bytes = self._max_sent_bytes = 0
 
@@ -159,7 +164,8 @@ class _Uploader:
 
     def _make_put(self, location: Location, path: Path, total_bytes: int) -> Callable[[], None]:
         def put() -> None:
-            self._sink.put(location, path, self._make_bytes_sent_callback(total_bytes))
+            on_bytes_sent = self._make_bytes_sent_callback(total_bytes)
+            self._sink.put(location, path, on_bytes_sent, adopt_uploads=self._adopt_uploads)
             verify_upload(self._sink, location, path)
 
         return put
@@ -235,9 +241,7 @@ def verify_upload(sink: Sink, location: Location, path: Path) -> None:
     try:
         info = sink.stat(location)
     except TransferError as error:
-        if error.kind in _STAT_FORBIDDEN_KINDS or (
-            error.kind == "object_missing" and url_scheme(location.url) in _SINGLE_URL_SCHEMES
-        ):
+        if error.kind in _STAT_FORBIDDEN_KINDS or (error.kind == "object_missing" and is_http(location.url)):
             return
         raise
     if _is_html_page(location, info.content_type):
@@ -252,7 +256,7 @@ def verify_upload(sink: Sink, location: Location, path: Path) -> None:
 
 def _is_html_page(location: Location, content_type: str | None) -> bool:
     """Return whether the server shows a page there, like services that give each upload a new address."""
-    return url_scheme(location.url) in _SINGLE_URL_SCHEMES and "html" in (content_type or "")
+    return is_http(location.url) and "html" in (content_type or "")
 
 
 def _make_delete(sink: Sink, location: Location) -> Callable[[], None]:

@@ -4,15 +4,26 @@ from __future__ import annotations
 
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 
-from packtrain.errors import TransferError
+from packtrain.errors import TransferError, UsageError
 
 _DEFAULT_PORTS = {"http": 80, "https": 443}
+_FEDERATED_SCHEMES = frozenset({"osdf", "pelican"})
 _UNENCODED_SCHEMES = frozenset({"s3"})  # keys are written verbatim, not percent-encoded
 
 
 def url_scheme(url: str) -> str:
     """Return the scheme in lower case, or the whole text if there is none."""
     return url.partition(":")[0].lower()
+
+
+def is_federated(url: str) -> bool:
+    """Return whether the URL is of an object in a Pelican federation such as the OSDF."""
+    return url_scheme(url) in _FEDERATED_SCHEMES
+
+
+def is_http(url: str) -> bool:
+    """Return whether the scheme is http or https: such a URL names one object, and nothing can be listed below it."""
+    return url_scheme(url) in _DEFAULT_PORTS
 
 
 def redact_url(url: str) -> str:
@@ -97,6 +108,17 @@ def is_folder_url(url: str) -> bool:
     """Return whether an osdf or pelican URL means everything below it."""
     path, _, flags = url.partition("?")
     return path.endswith("/") or "recursive" in parse_qs(flags, keep_blank_values=True)
+
+
+def refers_to_folder(url: str) -> bool:
+    """Return whether a URL means all files below it: it ends in /, or has `?recursive` in a federation."""
+    return url.endswith("/") or (is_federated(url) and is_folder_url(url))
+
+
+def reject_pack_query(url: str, advice: str) -> None:
+    """Raise UsageError for `?pack=`, which only Pelican's own client implements."""
+    if is_federated(url) and "pack" in parse_qs(url.partition("?")[2], keep_blank_values=True):
+        raise UsageError(f"{redact_url(url)}: remove `pack=` from the URL; {advice}")
 
 
 def normalize_osdf_url(url: str) -> str:

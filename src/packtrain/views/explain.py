@@ -265,7 +265,7 @@ def _queue_timeout_text(job: JobState, context: ExplainContext) -> str:
     remaining_s = queue_deadline_at(context.state, job, context.config) - context.now
     if remaining_s > context.config.recovery.max_queue_time_s / 2:
         return ""
-    duration = formatting.format_duration(max(0.0, remaining_s))
+    duration = formatting.format_duration(remaining_s)
     return f"the job fails in {duration} unless a node of the pool takes one of the run's jobs before"
 
 

@@ -6,10 +6,11 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from typing import NamedTuple
 
 from packtrain.state.execution import STAGES, Execution
-from packtrain.state.pool_time import PoolTimes, SlotTime
 from packtrain.state.run import RunState
+from packtrain.state.slot_time import Phase, SlotTimeline
 from packtrain.state.transitions import ExecutionStatus
 
 _POOL_PHASES = ("queue", "held", "transfer")
@@ -38,8 +39,25 @@ def summarize_times(state: RunState) -> TimeSummary:
     totals = _TimeTotals()
     for job in state.jobs.values():
         for attempt_id, executions in groupby(job.executions, key=lambda execution: execution.attempt_id):
-            totals.add(list(executions), job.pool_times(attempt_id))
+            totals.add(list(executions), job.slot_timeline(attempt_id))
     return totals.summarize()
+
+
+class _SlotSeconds(NamedTuple):
+    """The time of one execution on a slot, as far as it is known."""
+
+    transfer_s: float = 0.0
+    other_s: float = 0.0
+    has_ended: bool = False  # if not, the times are not final
+
+    @classmethod
+    def of(cls, timeline: SlotTimeline | None, number: int) -> _SlotSeconds:
+        session = timeline.find_session(number) if timeline else None
+        if timeline is None or session is None:
+            return cls()
+        transfer_s = session.transfer_s(timeline.last_event_at)
+        other_s = session.duration_s(timeline.last_event_at) - transfer_s
+        return cls(transfer_s, other_s, session.ended_at is not None)
 
 
 class _TimeTotals:
@@ -53,31 +71,31 @@ class _TimeTotals:
         self._wasted_s = 0.0
         self._unexplained_s = 0.0  # slot time without an agent; rounding errors of the log cancel out only in the sum
 
-    def add(self, executions: Sequence[Execution], pool_times: PoolTimes | None) -> None:
+    def add(self, executions: Sequence[Execution], timeline: SlotTimeline | None) -> None:
         """Add the executions of one attempt."""
-        if pool_times is not None:
-            self._seconds_by_stage["queue"] += pool_times.queue_s
-            self._seconds_by_stage["held"] += pool_times.held_s
-            self._wasted_s += pool_times.wasted_transfer_s
-        slot_times = pool_times.slot_times if pool_times else {}
+        if timeline is not None:
+            self._seconds_by_stage["queue"] += timeline.wait_s(Phase.QUEUED)
+            self._seconds_by_stage["held"] += timeline.wait_s(Phase.HELD)
+            unused = [s for s in timeline.sessions if s.ended_at is not None and not s.has_executed]
+            self._wasted_s += sum(session.duration_s(timeline.last_event_at) for session in unused)
         for number, agents in groupby(executions, key=lambda execution: execution.execution_number):
-            self._add_execution(list(agents), slot_times.get(number, SlotTime()))
+            self._add_execution(list(agents), _SlotSeconds.of(timeline, number))
 
-    def _add_execution(self, executions: Sequence[Execution], slot_time: SlotTime) -> None:
+    def _add_execution(self, executions: Sequence[Execution], slot: _SlotSeconds) -> None:
         """Add one start of an attempt, during which one or more agents ran."""
         useful = [execution for execution in executions if execution.status not in _WASTED_STATUSES]
         for execution in useful:
             self._add_stages(execution)
         useful_s = sum(execution.agent_duration_s for execution in useful)
         if len(useful) == len(executions):
-            self._seconds_by_stage["transfer"] += slot_time.transfer_s
-            self._unexplained_s += slot_time.slot_s - useful_s if slot_time.has_ended else 0.0
+            self._seconds_by_stage["transfer"] += slot.transfer_s
+            self._unexplained_s += slot.other_s - useful_s if slot.has_ended else 0.0
             return
-        useful_transfer_s = slot_time.transfer_s if useful else 0.0
+        useful_transfer_s = slot.transfer_s if useful else 0.0
         wasted_agents_s = sum(execution.agent_duration_s for execution in executions) - useful_s
         self._seconds_by_stage["transfer"] += useful_transfer_s
-        self._wasted_s += slot_time.transfer_s - useful_transfer_s
-        self._wasted_s += max(0.0, slot_time.slot_s - useful_s) if slot_time.has_ended else wasted_agents_s
+        self._wasted_s += slot.transfer_s - useful_transfer_s
+        self._wasted_s += max(0.0, slot.other_s - useful_s) if slot.has_ended else wasted_agents_s
 
     def _add_stages(self, execution: Execution) -> None:
         for stage in execution.stages:

@@ -71,7 +71,7 @@ def render_transfer(view: TransferView) -> RenderableType:
 
 
 def _render_source(source: SourceRate) -> Text:
-    speed = ("backing off", "yellow") if source.is_backing_off else (_format_rate(source.bytes_per_s), "cyan")
+    speed = ("backing off", "yellow") if source.is_backing_off else (formatting.format_rate(source.bytes_per_s), "cyan")
     connections = "" if source.is_backing_off else f"  {_count_noun(source.connections, 'connection')}"
     return Text.assemble("  ", source.label, "  ", speed, (connections, "dim"))
 
@@ -82,9 +82,9 @@ def _hidden_sources_note(view: TransferView) -> list[Text]:
 
 
 def format_transfer(view: TransferView) -> str:
-    """Return one line: `data.tar: fetch 1.2 GB of 5.0 GB · 24% · 112 MB/s · 34 s left · from a.example 80 MB/s`."""
+    """Return one line: `data.tar: fetch 1.2 GB of 5 GB · 24% · 112 MB/s · 34 s left · from a.example 80 MB/s`."""
     sources = ", ".join(
-        f"{source.label} {'backing off' if source.is_backing_off else _format_rate(source.bytes_per_s)}"
+        f"{source.label} {'backing off' if source.is_backing_off else formatting.format_rate(source.bytes_per_s)}"
         for source in view.sources
     )
     parts = [*_format_amounts(view), f"from {sources}" if sources else ""]
@@ -96,10 +96,10 @@ def _format_amounts(view: TransferView) -> list[str]:
     if view.total_bytes:
         parts = [
             f"{parts[0]} of {formatting.format_size(view.total_bytes)}",
-            f"{view.done_bytes / view.total_bytes:.0%}",
+            formatting.format_percent(view.done_bytes / view.total_bytes),
         ]
     if view.bytes_per_s is not None:
-        parts.append(_format_rate(view.bytes_per_s))
+        parts.append(formatting.format_rate(view.bytes_per_s))
     if view.remaining_s is not None:
         parts.append(f"{formatting.format_duration(view.remaining_s)} left")
     return parts
@@ -119,9 +119,9 @@ class TransferTotals:
 
 
 def format_totals(totals: TransferTotals) -> str:
-    """Return one line: `5.0 GB in 44 s (113 MB/s) from a.example · 2 retries, 1 stall recovered, 3.1 MB wasted`."""
+    """Return one line: `5 GB in 44 s (113 MB/s) from a.example · 2 retries, 1 stall recovered, 3.1 MB wasted`."""
     speed = (
-        f" ({_format_rate(totals.size_bytes / totals.duration_s)})"
+        f" ({formatting.format_rate(totals.size_bytes / totals.duration_s)})"
         if totals.duration_s > 0 and totals.size_bytes
         else ""
     )
@@ -149,10 +149,6 @@ def _format_problems(totals: TransferTotals) -> str:
         (totals.wasted_bytes, f"{formatting.format_size(totals.wasted_bytes)} wasted"),
     )
     return ", ".join(text for count, text in problems if count)
-
-
-def _format_rate(bytes_per_s: float) -> str:
-    return f"{formatting.format_size(bytes_per_s)}/s"
 
 
 def _count_noun(number: int, noun: str) -> str:

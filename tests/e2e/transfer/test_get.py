@@ -96,7 +96,7 @@ def test_several_files_need_a_folder(workspace, server, served):
     (served / "more.bin").write_bytes(b"more")
     urls = [f"{server.url}/data.bin", f"{server.url}/more.bin"]
     workspace.run("get", *urls, "-o", "both", exit_code=2)
-    assert "-o both/" in workspace.stderr
+    assert "write it as both/" in workspace.stderr
     workspace.run("get", *urls, "--sha256", SHA256, exit_code=2)
     workspace.run("get", *urls, "-o", "both/")
     assert list_names(workspace.folder / "both") == ["data.bin", "more.bin"]

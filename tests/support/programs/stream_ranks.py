@@ -11,7 +11,7 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 
-from packtrain.torch.streaming import make_streaming_loader
+from packtrain.torch import StreamingLoader
 
 
 def main(index: str, group: str, batch_size: str, num_workers: str, *undecodable: str) -> None:
@@ -23,7 +23,7 @@ def main(index: str, group: str, batch_size: str, num_workers: str, *undecodable
 
     rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     dist.init_process_group("gloo", f"file://{group}", timedelta(seconds=120), world_size, rank)
-    data = make_streaming_loader(
+    data = StreamingLoader(
         index,
         batch_size=int(batch_size),
         num_workers=int(num_workers),

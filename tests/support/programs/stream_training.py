@@ -11,8 +11,7 @@ from pathlib import Path
 
 import torch
 
-from packtrain.torch import Checkpoint
-from packtrain.torch.streaming import make_streaming_loader
+from packtrain.torch import Checkpoint, StreamingLoader
 
 BATCH_SIZE = 4
 
@@ -23,14 +22,14 @@ def decode(data: bytes, label: int) -> tuple[int, int]:
 
 def train(options: argparse.Namespace) -> None:
     output = Path(os.environ["PACKTRAIN_OUTPUT"])
-    data = make_streaming_loader(
+    data = StreamingLoader(
         batch_size=BATCH_SIZE, num_workers=options.workers, decode_fn=decode, read_bytes=4000, prefetch_bytes=40_000
     )
     checkpoint = Checkpoint(output / "checkpoint.pt", model=torch.nn.Linear(1, 1), data=data)
     start = checkpoint.restore()
     seen, step = list(start.extra.get("seen", [])), start.step
     print(f"starts at {step}", flush=True)
-    for epoch in range(data.epoch, options.epochs + 1):
+    for epoch in range(data.epoch, options.epochs):
         for crcs, _ in data:
             seen.append([epoch, crcs.tolist()])
             step += 1

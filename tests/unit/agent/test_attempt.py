@@ -1,47 +1,25 @@
 """Tests of the attempt runner: the order of the stages, the first failure, and the final event."""
 
 import errno
-import time
 
 import pytest
 
 from packtrain.agent import attempt
-from packtrain.agent.agent_log import AgentLog
 from packtrain.agent.attempt import AttemptRunner, failure_from_error
-from packtrain.agent.context import AttemptContext
-from packtrain.agent.processes.guard import Guard
-from packtrain.agent.processes.process_table import ProcessTable
-from packtrain.agent.sandbox import Sandbox
-from packtrain.agent.secrets import Secrets
-from packtrain.agent.stop_request import StopRequest
 from packtrain.errors import FailedError
-from packtrain.events import Journal, JournalReader, Redactor
-from packtrain.plan import AttemptFolder, Job, Limits, Location, Output, Resources
+from packtrain.events import JournalReader
+from packtrain.plan import Job, Limits, Location, Output, Resources
+from tests.support.attempt_contexts import attempt_contexts
 
 SECRET = "correct-horse"
 
 
 @pytest.fixture
 def make_context(tmp_path):
-    """Return a function that makes contexts; the guards they need are end_data afterwards."""
-    guards = []
-
-    def make_context(**more):
-        sandbox = Sandbox(tmp_path / "sandbox", AttemptFolder(tmp_path / "attempt"))
-        sandbox.create()
-        redactor = Redactor([SECRET])
-        journal = Journal(sandbox.attempt_folder.journal, "r", "0", "agent-1", redactor)
-        guards.append(Guard.start())
-        log = AgentLog(sandbox.attempt_folder.agent_log, redactor)
-        job = Job("0", (), Resources(), Limits(grace_s=0.2), (), **more)
-        processes = ProcessTable(guards[-1], 0.2)
-        return AttemptContext(
-            job, sandbox, journal, log, Secrets(tmp_path / "secrets"), redactor, StopRequest(), processes
-        )
-
-    yield make_context
-    for guard in guards:
-        guard.quit()
+    (tmp_path / "secrets").mkdir()
+    (tmp_path / "secrets" / "token").write_text(SECRET)
+    with attempt_contexts(tmp_path) as make:
+        yield lambda **more: make(Job("0", (), Resources(), Limits(grace_s=0.2), (), **more))
 
 
 def events(context):
@@ -69,7 +47,7 @@ def test_internal_error_ends_cleanly(make_context, monkeypatch, capsys):
         attempt, "FORWARD_STAGES", (("probe", write_output), ("fetch", fail_with(ZeroDivisionError(SECRET))))
     )
     context = make_context()
-    assert AttemptRunner(context, time.monotonic()).run() == 70
+    assert AttemptRunner(context).run() == 70
     assert [e.data["stage"] for e in events(context) if e.kind == "stage.ended"] == [
         "probe",
         "fetch",
@@ -89,7 +67,7 @@ def test_stats_of_failed_stage_are_reported(make_context, monkeypatch):
         attempt, "FORWARD_STAGES", (("fetch", fail_with(FailedError("truncated", "it end_data early"))),)
     )
     context = make_context()
-    assert AttemptRunner(context, time.monotonic()).run() == 32
+    assert AttemptRunner(context).run() == 32
     stage = next(e.data for e in events(context) if e.kind == "stage.ended")
     assert stage["bytes"] == 7
     assert stage["failure"]["detail"] == "it end_data early"
@@ -98,14 +76,14 @@ def test_stats_of_failed_stage_are_reported(make_context, monkeypatch):
 def test_failure_skips_later_stages(make_context, monkeypatch):
     fail = fail_with(FailedError("step_failed", "no"))
     monkeypatch.setattr(attempt, "FORWARD_STAGES", (("steps", fail), ("check", pytest.fail)))
-    assert AttemptRunner(make_context(), time.monotonic()).run() == 10
+    assert AttemptRunner(make_context()).run() == 10
 
 
 def test_stop_before_stage_is_its_failure(make_context, monkeypatch):
     monkeypatch.setattr(attempt, "FORWARD_STAGES", (("probe", write_output), ("fetch", pytest.fail)))
     context = make_context()
     context.stop.request("terminated", "the agent received SIGTERM")
-    assert AttemptRunner(context, time.monotonic()).run() == 60
+    assert AttemptRunner(context).run() == 60
     assert end_data(context)["failure"]["stage"] == "probe"
 
 
@@ -116,21 +94,21 @@ def test_stop_after_last_stage_is_ignored(make_context, monkeypatch):
 
     monkeypatch.setattr(attempt, "FORWARD_STAGES", (("check", write_output_then_stop),))
     context = make_context()
-    assert AttemptRunner(context, time.monotonic()).run() == 0
+    assert AttemptRunner(context).run() == 0
     assert (context.sandbox.attempt_folder.output / "f").read_text() == "1"
 
 
 def test_step_removes_output_folder(make_context, monkeypatch):
     monkeypatch.setattr(attempt, "FORWARD_STAGES", (("steps", lambda context, stats: context.sandbox.output.rmdir()),))
     context = make_context()
-    assert AttemptRunner(context, time.monotonic()).run() == 11
+    assert AttemptRunner(context).run() == 11
     assert "removed the output folder" in end_data(context)["failure"]["detail"]
 
 
 def test_outputs_of_failed_upload_are_listed(make_context, monkeypatch):
     monkeypatch.setattr(attempt, "FORWARD_STAGES", (("steps", write_output),))
     context = make_context(output=Output(Location("nowhere://x")))
-    assert AttemptRunner(context, time.monotonic()).run() == 18
+    assert AttemptRunner(context).run() == 18
     assert [o["path"] for o in end_data(context)["outputs"]] == [".packtrain/agent-1/f"]
     assert (context.sandbox.attempt_folder.output / ".packtrain" / "agent-1" / "f").read_text() == "1"
 

@@ -5,14 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from packtrain.agent.agent_log import AgentLog
 from packtrain.agent.attempt import AttemptRunner
-from packtrain.agent.context import AttemptContext
 from packtrain.agent.processes.exit_status import CheckpointExit, StepError
-from packtrain.agent.processes.guard import Guard
-from packtrain.agent.processes.process_table import ProcessTable
-from packtrain.agent.sandbox import Sandbox
-from packtrain.agent.secrets import Secrets
 from packtrain.agent.stop_request import StopRequest
 from packtrain.agent.time_limits import (
     RequeueRequested,
@@ -27,9 +21,8 @@ from packtrain.agent.time_limits import (
 )
 from packtrain.agent.watched_files import file_version
 from packtrain.errors import FailedError
-from packtrain.events import Journal, JournalReader, Redactor
+from packtrain.events import JournalReader
 from packtrain.plan import (
-    AttemptFolder,
     CheckpointConfig,
     ExpectedOutput,
     Job,
@@ -40,6 +33,7 @@ from packtrain.plan import (
     RunAction,
     Step,
 )
+from tests.support.attempt_contexts import attempt_contexts
 
 CHECKPOINT_EXIT = CheckpointExit("step_failed", 'step "train" ended with exit code 85', 85)
 TERMINATED = FailedError("terminated", "the agent received SIGTERM")
@@ -54,13 +48,7 @@ class UploaderStub:
 
 @pytest.fixture
 def make_context(tmp_path):
-    guards = []
-
     def make_context(checkpoint=True, wall_time_s=None, steps=(), expect=(), output=None, **options):
-        sandbox = Sandbox(tmp_path / "sandbox", AttemptFolder(tmp_path / "attempt"))
-        sandbox.create()
-        redactor = Redactor()
-        guards.append(Guard.start())
         job = Job(
             "0",
             (),
@@ -71,15 +59,10 @@ def make_context(tmp_path):
             expect=expect,
             output=output,
         )
-        journal = Journal(sandbox.attempt_folder.journal, "r", "0", "agent-1", redactor)
-        log, secrets = AgentLog(sandbox.attempt_folder.agent_log, redactor), Secrets(tmp_path / "secrets")
-        return AttemptContext(
-            job, sandbox, journal, log, secrets, redactor, StopRequest(), ProcessTable(guards[-1], 30), **options
-        )
+        return make(job, grace_s=30, **options)
 
-    yield make_context
-    for guard in guards:
-        guard.quit()
+    with attempt_contexts(tmp_path) as make:
+        yield make_context
 
 
 # when a stop is requested
@@ -284,7 +267,7 @@ def run_with_graceful_stop(make_context, tmp_path, command, expect, finally_=())
             )
 
     context.journal.set_listener(request_stop)
-    code = AttemptRunner(context, time.monotonic()).run()
+    code = AttemptRunner(context).run()
     return code, JournalReader(context.journal.path).read()[-1].data
 
 

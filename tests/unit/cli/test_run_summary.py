@@ -26,7 +26,7 @@ def headline(seconds, *outcomes):
 
 def test_long_run_has_findings():
     text = headline(36_000, Outcome.SUCCEEDED, Outcome.FAILED)
-    assert text.startswith("\nsuccess rate 50%, useful share 50% of 20.0 h of slots\n• ")
+    assert text.startswith("\nsuccess rate 50%, useful share 50% of 20 h of slots\n• ")
     assert "1 of 2 jobs did not succeed" in text
 
 

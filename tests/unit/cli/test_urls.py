@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from packtrain.cli.ui.download import choose_target_paths
 from packtrain.errors import FailedError, UsageError
 from packtrain.plan import Secret
 from packtrain.planner.url_credentials import CredentialOptions
+from packtrain.transfer.download import choose_target_paths
 
 HOME = "https://data.example/file"
 
@@ -31,7 +31,10 @@ def test_targets(workdir):
     assert choose_target_paths(["a"], "new/", is_folder=False) == [Path("new/a")]
 
 
-@pytest.mark.parametrize(("names", "output", "message"), [(["a", "b"], "x", "-o x/"), (["a", "a"], "x/", "two files")])
+@pytest.mark.parametrize(
+    ("names", "output", "message"),
+    [(["a", "b"], "x", "several files need a folder: write it as x/"), (["a", "a"], "x/", "two files")],
+)
 def test_invalid_targets(names, output, message):
     with pytest.raises(UsageError, match=message):
         choose_target_paths(names, output, is_folder=False)

@@ -7,8 +7,8 @@ import pytest
 from packtrain.agent.outputs.check import check_expectation
 from packtrain.agent.processes.error_patterns import classify_error
 from packtrain.condor.hold_codes import HOLD_CODES, NON_HOLD_ENDS, UNKNOWN_HOLD
-from packtrain.engines.htcondor.job_tracker import JobTracker
-from packtrain.engines.htcondor.log_reader import EventLogReader
+from packtrain.engines.htcondor.tracking import JobTracker
+from packtrain.engines.htcondor.tracking.log_reader import EventLogReader
 from packtrain.errors import FailedError
 from packtrain.events import FAILURE_KINDS
 from packtrain.plan import ExpectedOutput, Job, Limits, Resources
@@ -53,7 +53,7 @@ def recorded_error(path):
 
 def last_failure_kind(path, tracker):
     updates = [update for event in EventLogReader(path).read() for update in tracker.apply(event)]
-    return [update.failure_kind for update in updates if update.failure_kind][-1]
+    return [kind for update in updates if (kind := getattr(update, "failure_kind", ""))][-1]
 
 
 def missing_output(tmp_path):

@@ -15,7 +15,7 @@ from packtrain.planner.plan_summary import estimate_disk_bytes, summarize_plan
 from packtrain.planner.preflight import PreflightResult, add_sizes, check_input_access, run_preflight
 from packtrain.spec.diagnostics import SourceMap
 from packtrain.spec.load import load_workflow_text
-from packtrain.transfer.archive.detection import can_unpack_while_downloading
+from packtrain.transfer.archive.formats import can_unpack_while_downloading
 from tests.support.memory_object_store import MemoryBackend
 
 
@@ -194,8 +194,8 @@ def test_plan_summary(plan_workflow, tmp_path):
         ("more", 15, True, 2),
     ]
     assert summary["resources"] == {"tasks": 1, "cpus": 2, "memory_mb": 200, "gpus": 1}
-    assert summary["expect"] == ("*.pt: at least 1 file, each at least 1.0 MB, checked by `check`",)
-    assert summary["limits"] == {"maxAttempts": "3", "grace": "30s", "wallTime": "20h"}
+    assert summary["expect"] == ("*.pt: at least 1 file, each at least 1 MB, checked by `check`",)
+    assert summary["limits"] == {"maxAttempts": "3", "grace": "30 s", "wallTime": "20 h"}
     assert summary["disk_bytes"] == 100 + 200 + 15
     (sweep,) = summary["steps"]
     assert sweep["description"] == "2 iterations in parallel"

@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image, ImageFont
 
-from packtrain.report import number_format
 from packtrain.report.analysis.statistics import compute_stats
 from packtrain.report.analysis.time_accounting import TimeUse
 from packtrain.report.charts import lost_transfers, palette, timeline
@@ -251,23 +250,6 @@ def test_log_ticks(low, times):
     assert 2 <= len(ticks) <= 8
     assert ticks[0] <= low * (1 + 1e-6)
     assert ticks[-1] >= low * times * (1 - 1e-6)
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [(0, "0 s"), (0.25, "0.25 s"), (42, "42 s"), (59.9, "1 min"),
-     (83, "1 min 23 s"), (569, "9 min 29 s"), (570, "10 min"), (2220, "37 min"), (3599, "1 h"),
-     (17845, "4 h 57 min"), (130000, "36 h 7 min"), (3600 * 761, "761 h"), (86400 * 500, "500 d")],
-)  # fmt: skip
-def test_format_duration(seconds, text):
-    assert number_format.format_duration_coarse(seconds) == text
-
-
-@pytest.mark.parametrize(
-    ("fraction", "text"), [(0, "0%"), (0.0004, "<0.1%"), (0.012, "1.2%"), (0.444, "44%"), (1, "100%")]
-)
-def test_format_percent(fraction, text):
-    assert number_format.format_percent(fraction) == text
 
 
 # Files

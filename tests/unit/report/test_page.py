@@ -146,7 +146,7 @@ def test_loss_cards(tmp_path):
     cards = [texts[i : i + 3] for i in range(len(texts)) if texts[i] in LOSS_CARDS]
     assert cards == [
         ["Transfer overhead", "10%", "useful transfer / useful compute"],
-        ["Time of failed jobs", "0.2\u00a0h", "8.3% of the total, 2\u00a0jobs"],
+        ["Time of failed jobs", "15\u00a0min", "8.3% of the total, 2\u00a0jobs"],
         ["Jobs held, not released", "2", "1 in transfer, 1 elsewhere"],
     ]
 

@@ -47,14 +47,8 @@ def test_parse_megabytes():
 
 
 @pytest.mark.parametrize(
-    ("n_bytes", "text"), [(0, "0 B"), (999, "999 B"), (1400, "1.4 kB"), (170_498_071, "170 MB"), (2e15, "2.0 PB")]
+    ("n_bytes", "expected"), [(2**30, "1GiB"), (1536 << 20, "1536MiB"), (3 << 40, "3TiB"), (1000, 1000)]
 )
-def test_format_size(n_bytes, text):
-    assert units.format_size(n_bytes) == text
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"), [(0.5, "0.5s"), (30, "30s"), (5400, "1h30m"), (72000, "20h"), (90061, "1d1h")]
-)
-def test_format_duration(seconds, text):
-    assert units.format_duration(seconds) == text
+def test_to_workflow_size(n_bytes, expected):
+    assert units.to_workflow_size(n_bytes) == expected
+    assert units.parse_size(str(expected)) == n_bytes

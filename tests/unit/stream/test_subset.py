@@ -32,7 +32,7 @@ def index(tmp_path):
 def test_each_sample_once_per_epoch(index):
     cursor = Cursor(index, make_config(), 1, INDICES)
     assert next_samples(cursor) == INDICES
-    assert cursor.epoch == 2
+    assert cursor.epoch == 1
     assert next_samples(cursor) == INDICES
 
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from packtrain.engines.updates import Running
 from packtrain.events import kinds
 from packtrain.plan import Limits, Recovery
 from packtrain.state import ExecutionStatus, JobStatus
@@ -51,7 +52,7 @@ class LateEngine(FakeEngine):
     """Reports an end only after the supervisor has read the agent's journal, which ends the run."""
 
     def poll(self):
-        return [replace(update, status="running") for update in super().poll()]
+        return [Running(update.attempt_id, update.job_id) for update in super().poll()]
 
 
 @pytest.mark.parametrize("engine_class", [FakeEngine, LateEngine])

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from packtrain.engines.api import AttemptUpdate
+from packtrain.engines.updates import ExecutionInterrupted
 from packtrain.errors import LeaseLostError, UnavailableError
 from packtrain.events import Event, kinds
 from packtrain.state import JobStatus, fold
@@ -125,7 +125,7 @@ class DiesBeforeGivingUp(FakeEngine):
 
     def poll(self):
         data = {"seq": 7, "execution": 1, "failure_kind": "container_failed", "detail": "no container"}
-        return [AttemptUpdate(d, t.job.id, "interrupted", **data) for d, t in self._running.items()]
+        return [ExecutionInterrupted(d, t.job.id, **data) for d, t in self._running.items()]
 
     def cancel(self, attempt_ids):
         if attempt_ids:

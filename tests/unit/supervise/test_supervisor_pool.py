@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from packtrain.engines.api import AttemptUpdate
+from packtrain.engines.updates import Held, ProgressReported
 from packtrain.errors import UnavailableError
 from packtrain.events import kinds
 from packtrain.state import JobStatus
@@ -20,13 +20,8 @@ class HoldingEngine(FakeEngine):
     def poll(self):
         if self._running and not self.has_reported:
             self.has_reported = True
-            data = {
-                "seq": 7,
-                "failure_kind": "pool_time_limit",
-                "hold_action": self.action,
-                "detail": "held for its time",
-            }
-            return [AttemptUpdate(d, t.job.id, "held", **data) for d, t in self._running.items()]
+            data = {"seq": 7, "failure_kind": "pool_time_limit", "action": self.action, "detail": "held for its time"}
+            return [Held(d, t.job.id, **data) for d, t in self._running.items()]
         if self.has_reported and not getattr(self, "released_ids", None) and not self._cancelled:
             return []
         return super().poll()
@@ -122,7 +117,8 @@ def test_remote_journals_are_read_at_end(harness):
 def test_progress_is_not_stored_as_event(harness):
     class ProgressEngine(FakeEngine):
         def poll(self):
-            return [replace(s, progress={"attempt": s.attempt_id, "done": 5}) for s in super().poll()]
+            updates = super().poll()
+            return [*updates, *(ProgressReported(u.attempt_id, u.job_id, progress={"done": 5}) for u in updates)]
 
     harness.make_supervisor(harness.make_engine(None, ProgressEngine)).run()
     assert harness.store.progress("run-1") == {"0-1": {"attempt": "0-1", "done": 5}}

@@ -38,8 +38,8 @@ def test_user_error_at_two_sites(tmp_path):
     assert explanation.summary == "No module named 'scipy' (module_missing, in the stage steps)"
     assert explanation.fault == "the workflow or its program: it failed in the same way at Ada, Bob"
     assert explanation.evidence == (
-        "execution 1 on w1 at Ada, 9.0 s, exit code 21: module_missing",
-        "execution 2 on w2 at Bob, 9.0 s, exit code 21: module_missing",
+        "execution 1 on w1 at Ada, 9 s, exit code 21: module_missing",
+        "execution 2 on w2 at Bob, 9 s, exit code 21: module_missing",
     )
     assert (explanation.actions_taken, explanation.next_action) == ("2 executions failed; r", "")
     assert explanation.remedy == FAILURE_KINDS["module_missing"].remedy
@@ -100,14 +100,10 @@ def test_waiting_job(tmp_path):
     run.add_supervisor_event(kinds.DECISION_MADE, action="submit", attempt="0-1", reason="r")
     run.add_supervisor_event(kinds.ATTEMPT_SUBMITTED, attempt="0-1", native_id="7.0", site="htcondor")
     explanation = explain(run, tmp_path, now=1000.0 + 3 * 3600)
-    assert explanation.summary.startswith(
-        "waiting for a node of the pool, for 3 h 00 min; run `condor_q -better-analyze 7.0`"
-    )
+    assert explanation.summary.startswith("waiting for a node of the pool, for 3 h; run `condor_q -better-analyze 7.0`")
     assert explanation.next_action == ""
     later = explain(run, tmp_path, now=1000.0 + 6 * 86400)
-    assert (
-        later.next_action == "the job fails in 24 h 00 min unless a node of the pool takes one of the run's jobs before"
-    )
+    assert later.next_action == "the job fails in 24 h unless a node of the pool takes one of the run's jobs before"
 
 
 def test_no_supervisor(tmp_path):
@@ -120,9 +116,9 @@ def test_no_supervisor(tmp_path):
 @pytest.mark.parametrize(
     ("action", "now", "expected"),
     [
-        ("release", 4.0, "packtrain releases it in 6.0 s: the cause of the hold may be gone"),
+        ("release", 4.0, "packtrain releases it in 6 s: the cause of the hold may be gone"),
         ("release", 60.0, "packtrain releases it now: the cause of the hold may be gone"),
-        ("wait", 3600.0, "packtrain gives up this attempt in 23 h 00 min: it has been held for a day"),
+        ("wait", 3600.0, "packtrain gives up this attempt in 23 h: it has been held for a day"),
         ("give_up", 0.0, "packtrain gives up this attempt now: it is held"),
     ],
 )
@@ -196,7 +192,7 @@ def test_success_after_failure(tmp_path):
     run.end_job("succeeded")
     explanation = explain(run, tmp_path)
     assert (explanation.has_failed, explanation.actions_taken) == (False, "1 execution failed")
-    assert explanation.evidence == ("execution 1 on a1 at Ada, 9.0 s, exit code 63: evicted",)
+    assert explanation.evidence == ("execution 1 on a1 at Ada, 9 s, exit code 63: evicted",)
 
 
 def test_json_and_labels(tmp_path):
@@ -219,7 +215,7 @@ def test_second_copy(tmp_path):
     run = RunBuilder()
     run.submit()
     run.start_agent("agent-1")
-    reason = "it needs about 4.0 h more on w1 at here, but about 2.0 h elsewhere"
+    reason = "it needs about 4 h more on w1 at here, but about 2 h elsewhere"
     run.add_supervisor_event(kinds.DECISION_MADE, action="submit", attempt="0-2", reason=reason, copy_of="0-1")
     assert explain(run, tmp_path).summary == "running on w1, in the stage startup", "the copy is queued"
     assert explain(run, tmp_path).actions_taken == f"attempt 0-2 was submitted as a copy of attempt 0-1: {reason}"
@@ -230,8 +226,8 @@ def test_second_copy(tmp_path):
     run.end_job("succeeded", emitter="agent-2")
     run.end_agent("failed", "agent-1", failure="terminated")
     explanation = explain(run, tmp_path)
-    assert explanation.summary == "the job succeeded: execution 2 took 9.0 s and passed all checks"
-    assert explanation.actions_taken.endswith("about 2.0 h elsewhere; attempt 0-2 succeeded first")
+    assert explanation.summary == "the job succeeded: execution 2 took 9 s and passed all checks"
+    assert explanation.actions_taken.endswith("about 2 h elsewhere; attempt 0-2 succeeded first")
     assert not explanation.has_failed and explanation.evidence == ()
 
 

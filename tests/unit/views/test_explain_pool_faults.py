@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from packtrain.engines.htcondor.job_tracker import JobTracker
-from packtrain.engines.htcondor.log_reader import EventLogReader
+from packtrain.engines.htcondor.tracking import JobTracker
+from packtrain.engines.htcondor.tracking.log_reader import EventLogReader
 from packtrain.events import kinds
 from packtrain.plan import Job, Limits, Resources, RunFolder
 from packtrain.state import RunState
@@ -50,7 +50,7 @@ def build_state(tmp_path, updates, now) -> RunState:
     return state
 
 
-EXECUTION = "execution 1 on localhost.pool.test at htcondor, 0.0 s"
+EXECUTION = "execution 1 on localhost.pool.test at htcondor, 0 s"
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_temporary_404(tmp_path):
     run.add_succeeded_attempt_at("Bob", 2)
     run.end_job("succeeded", emitter="agent-0-2")
     explanation = explain(run, tmp_path)
-    assert not explanation.has_failed and explanation.evidence == ("execution 1, 0.0 s: transfer_refused",)
+    assert not explanation.has_failed and explanation.evidence == ("execution 1, 0 s: transfer_refused",)
 
 
 def test_stalled_cache(tmp_path):

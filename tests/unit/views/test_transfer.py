@@ -28,8 +28,8 @@ def render(view, width=120):
 def test_render_transfer():
     text = render(TransferView("fetch", "data.tar", 1_200_000_000, 5_000_000_000, 100e6, SOURCES))
     assert "data.tar" in text
-    assert "1.2 GB of 5.0 GB · 24% · 100 MB/s · 38 s left" in text
-    assert "cache.example:8443  80.0 MB/s  6 connections" in text
+    assert "1.2 GB of 5 GB · 24% · 100 MB/s · 38 s left" in text
+    assert "cache.example:8443  80 MB/s  6 connections" in text
     assert "origin.example  backing off" in text
 
 
@@ -49,13 +49,13 @@ def test_markup_is_escaped():
     ("view", "expected"),
     [
         (TransferView("fetch", "x"), "x: fetch 0 B"),
-        (TransferView("fetch", "x", 5, 0, 1.0), "x: fetch 5 B · 1 B/s · 0.0 s left"),
+        (TransferView("fetch", "x", 5, 0, 1.0), "x: fetch 5 B · 1 B/s · 0 s left"),
         (TransferView("fetch", "x", 500, None, 100.0), "x: fetch 500 B · 100 B/s"),
-        (TransferView("fetch", "x", 500, 1000, 0.0), "x: fetch 500 B of 1.0 kB · 50% · 0 B/s"),
+        (TransferView("fetch", "x", 500, 1000, 0.0), "x: fetch 500 B of 1 kB · 50% · 0 B/s"),
         (
             TransferView("fetch", "x", 500, 1000, 100.0, SOURCES),
-            "x: fetch 500 B of 1.0 kB · 50% · 100 B/s · 5.0 s left"
-            " · from cache.example:8443 80.0 MB/s, origin.example backing off",
+            "x: fetch 500 B of 1 kB · 50% · 100 B/s · 5 s left"
+            " · from cache.example:8443 80 MB/s, origin.example backing off",
         ),
     ],
 )
@@ -90,11 +90,11 @@ def test_meter_keeps_few_samples():
 @pytest.mark.parametrize(
     ("totals", "expected"),
     [
-        (TransferTotals(0, 0.0), "0 B in 0.0 s"),
-        (TransferTotals(5_000_000, 2.0, (("a.example", 5_000_000),)), "5.0 MB in 2.0 s (2.5 MB/s) from a.example"),
+        (TransferTotals(0, 0.0), "0 B in 0 s"),
+        (TransferTotals(5_000_000, 2.0, (("a.example", 5_000_000),)), "5 MB in 2 s (2.5 MB/s) from a.example"),
         (
             TransferTotals(10_000, 10.0, (("a", 4000), ("b", 6000), ("idle", 0)), 1, 2, 3, 500),
-            "10.0 kB in 10 s (1.0 kB/s) from 2 sources (b 6.0 kB, a 4.0 kB)"
+            "10 kB in 10 s (1 kB/s) from 2 sources (b 6 kB, a 4 kB)"
             " · 1 retry, 2 stalls recovered, 3 blocks requested twice, 500 B wasted",
         ),
     ],

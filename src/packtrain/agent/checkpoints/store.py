@@ -29,9 +29,8 @@ from packtrain.plan import Digest, Location, Output, RemoteFile
 from packtrain.transfer.api import SecretResolver, Sink, Source
 from packtrain.transfer.registry import get_source
 from packtrain.transfer.upload import verify_upload
-from packtrain.transfer.urls import append_to_url_path, check_listed_name, join_url, redact_url, url_scheme
+from packtrain.transfer.urls import append_to_url_path, check_listed_name, is_http, join_url, redact_url
 
-_SINGLE_FILE_SCHEMES = ("http", "https")  # an http output holds one file and cannot list
 _MAX_RECORD_BYTES = 1 << 20
 _REJECTION_KINDS = frozenset({"access_denied", "unsupported", "object_missing", "unexpected_content"})
 _RETRYABLE_STATUSES = (408, 425, 429)
@@ -49,10 +48,6 @@ class ReadWriteBackend(Source, Sink, Protocol):
 
 def open_backend(location: Location, resolve_secret: SecretResolver) -> ReadWriteBackend:
     return cast(ReadWriteBackend, get_source(location, resolve_secret))
-
-
-def can_list(location: Location) -> bool:
-    return url_scheme(location.url) not in _SINGLE_FILE_SCHEMES
 
 
 def checkpoint_destination(context: AttemptContext) -> Output | None:
@@ -83,7 +78,7 @@ def write_completion_marker(context: AttemptContext) -> None:
     own checkpoint for the newest and publish it over the final one.
     """
     output, step = context.job.output, context.checkpoint_state.last_saved_step
-    if context.job.checkpoint is None or output is None or step < 0 or not can_list(output.location):
+    if context.job.checkpoint is None or output is None or step < 0 or is_http(output.location.url):
         return
     try:
         open_checkpoint_store(context, output).mark_completed(
@@ -116,7 +111,8 @@ class CheckpointStore:
         publishes: bool = True,
         broken_generations: Set[str] = frozenset(),
     ) -> None:
-        self._root, self._backend, self.can_list, self.publishes = location, backend, can_list(location), publishes
+        self._root, self._backend, self.publishes = location, backend, publishes
+        self.can_list = not is_http(location.url)
         self.run, self.job, self.emitter, self._broken_generations = run, job, emitter, broken_generations
         self._records_by_name: dict[str, CheckpointRecord] = {}  # cached: a stored record never changes
         self._completed_steps: dict[str, int] = {}  # final steps of successful attempts, by marker name
@@ -306,7 +302,7 @@ class CheckpointStore:
 
     def _put_location(self, location: Location, path: Path, check_cancelled: CancelCheck) -> None:
         check_cancelled()
-        self._backend.put(location, path, lambda count: check_cancelled())
+        self._backend.put(location, path, lambda count: check_cancelled(), adopt_uploads=False)
         verify_upload(self._backend, location, path)
 
     def _generation_prefix(self, generation: int) -> str:

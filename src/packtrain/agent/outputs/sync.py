@@ -97,6 +97,7 @@ def _upload_all(
         check_cancelled=check_cancelled,
         on_progress=StageProgress(context.journal, "sync", None).start_part(""),
         retry_timeout_s=context.job.retry_timeout_s if output.retry_timeout_s is None else output.retry_timeout_s,
+        adopt_uploads=False,  # another attempt of the job may be uploading to the same names
     )
 
 
@@ -230,7 +231,7 @@ class ContinuousSync:
         from packtrain.transfer.upload import upload_file
 
         name = path.relative_to(self._context.sandbox.output).as_posix()
-        upload_file(copy, self._output, name, self._context.secrets.resolve_secret)
+        upload_file(copy, self._output, name, self._context.secrets.resolve_secret, adopt_uploads=False)
         self._uploaded_versions[path] = version
 
     def _report_once(self, message: str) -> None:

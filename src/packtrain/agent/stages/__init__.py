@@ -4,7 +4,7 @@ A *stage* is a function of the attempt's context that fills in the statistics fo
 FailedError if the attempt must end. `probe` checks the machine (with the figures from `hardware`), `fetch` downloads
 the inputs, `unpack` extracts archives, `run_steps` runs the workflow's steps. An input is *reused* if the previous
 execution on this machine left it behind (`reuse_inputs`), and *streamed* if the program itself reads it during the
-steps (`stream_inputs`). `streaming_unpack` extracts an archive while it is downloaded.
+steps (`stream_inputs`).
 
 Start reading with `FORWARD_STAGES` in `packtrain.agent.attempt`, which lists the stages in order. The stage functions
 `check`, `sync` and `clean` are in `packtrain.agent.outputs` and `packtrain.agent.attempt`.

@@ -1,30 +1,27 @@
 """The stage `fetch`: download every input into its folder of the sandbox, and the checkpoint to resume from.
 
-Archives that allow it are unpacked while they are downloaded (`streaming_unpack`). The stage `unpack` extracts the
-others, and also reports archives that this stage rejected.
+Archives that allow it are unpacked while they are downloaded. The stage `unpack` extracts the others, and also reports
+archives that this stage rejected.
 """
 
 from __future__ import annotations
 
-import time
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from packtrain.agent.context import AttemptContext, StageStats
 from packtrain.agent.live.progress import StageProgress
 from packtrain.agent.stages.unpack import max_unpacked_bytes
-from packtrain.errors import FailedError, FormatError, TransferError
+from packtrain.errors import FailedError, FormatError
 from packtrain.plan import Input, Location, RemoteFile
 from packtrain.transfer.api import ListedObject
-from packtrain.transfer.archive.detection import can_unpack_while_downloading
-from packtrain.transfer.fetch import fetch
+from packtrain.transfer.archive.formats import can_unpack_while_downloading
+from packtrain.transfer.fetch import FetchResult, fetch
 from packtrain.transfer.registry import get_source
-from packtrain.transfer.retry import RetryTracker
+from packtrain.transfer.retry import retry
 from packtrain.transfer.urls import check_listed_name, redact_url
 
 if TYPE_CHECKING:
-    from packtrain.agent.stages.streaming_unpack import OpenDownload, SequentialDownload
     from packtrain.transfer.integrity.block_checksums import BlockChecksums
 
 _ARCHIVE_REJECTION_KINDS = frozenset({"archive_unsafe", "archive_too_large"})
@@ -89,17 +86,8 @@ def _index_file(job_input: Input) -> RemoteFile:
 
 
 def _list_with_retries(context: AttemptContext, location: Location) -> list[ListedObject]:
-    retry_tracker = RetryTracker(context.job.retry_timeout_s, 1, time.monotonic())
-    while True:
-        try:
-            return list(get_source(location, context.secrets.resolve_secret).list(location))
-        except TransferError as error:
-            retry_tracker.record_failure(0, error)
-        wait_s = retry_tracker.next_wait_s(time.monotonic())
-        if wait_s is None:
-            raise retry_tracker.final_error()
-        context.stop.wait(wait_s)
-        context.stop.check()
+    source = get_source(location, context.secrets.resolve_secret)
+    return retry(lambda: list(source.list(location)), context.job.retry_timeout_s, context.stop.check)
 
 
 def _fetch_or_stream(
@@ -114,7 +102,6 @@ def _fetch_or_stream(
         context.download_cache is None
         and job_input.prefix is None
         and can_unpack_while_downloading(job_input, remote_file)
-        and (checksums is None or checksums.can_stream)
     )
     if not (can_stream and _stream_unpack(context, job_input, remote_file, target, progress, stats, checksums)):
         _fetch_file(context, remote_file, target, progress, stats, checksums)
@@ -155,44 +142,40 @@ def _stream_unpack(
     checksums: BlockChecksums | None,
 ) -> bool:
     """Unpack an archive while it is downloaded. Return False if it must be fetched as a file instead."""
-    from packtrain.agent.stages.streaming_unpack import unpack_while_downloading
+    from packtrain.transfer.streamed_unpack import unpack_while_downloading
+
+    def on_damage(error: FailedError) -> None:
+        context.emit_notice("fetch", f"{error.detail}; {remote_file.name} is fetched again, this time as a file")
 
     streamed = context.streamed_archives
-    max_bytes = max_unpacked_bytes(context, streamed.unpacked_bytes)
-    open_download = _make_open_download(context, progress, checksums)
     try:
-        download = unpack_while_downloading(context, job_input, remote_file, target.parent, open_download, max_bytes)
+        results = unpack_while_downloading(
+            remote_file,
+            target.parent,
+            context.sandbox.tmp / "streaming-unpack",
+            context.secrets.resolve_secret,
+            nested=job_input.nested,
+            max_bytes=max_unpacked_bytes(context, streamed.unpacked_bytes),
+            retry_timeout_s=context.job.retry_timeout_s,
+            check_cancelled=context.stop.check,
+            on_progress=progress.start_part(remote_file.name),
+            on_damage=on_damage,
+            checksums=checksums,
+        )
     except FailedError as error:
         if error.kind not in _ARCHIVE_REJECTION_KINDS:
             raise
         streamed.error = error
         return True
-    if download is None:
+    if results is None:
         return False
+    fetch_result, unpack_result = results
     streamed.paths.add(target)
-    streamed.unpacked_files += download.unpack_result.files
-    streamed.unpacked_bytes += download.unpack_result.bytes
-    _count_file(stats, progress, download.downloaded_bytes, download.retries, download.source)
+    streamed.unpacked_files += unpack_result.files
+    streamed.unpacked_bytes += unpack_result.bytes
+    _count_file(stats, progress, fetch_result)
     stats.update(unpacked_files=streamed.unpacked_files, unpacked_bytes=streamed.unpacked_bytes)
     return True
-
-
-def _make_open_download(
-    context: AttemptContext, progress: StageProgress, checksums: BlockChecksums | None
-) -> OpenDownload:
-    from packtrain.transfer.ordered_download import OrderedDownload
-
-    def open_download(remote_file: RemoteFile) -> AbstractContextManager[SequentialDownload]:
-        return OrderedDownload(
-            remote_file,
-            context.secrets.resolve_secret,
-            retry_timeout_s=context.job.retry_timeout_s,
-            check_cancelled=context.stop.check,
-            on_progress=progress.start_part(remote_file.name),
-            checksums=checksums,
-        )
-
-    return open_download
 
 
 def _fetch_file(
@@ -213,11 +196,14 @@ def _fetch_file(
         on_progress=progress.start_part(remote_file.name),
         checksums=checksums,
     )
-    _count_file(stats, progress, result.bytes, result.retries, result.source)
+    _count_file(stats, progress, result)
 
 
-def _count_file(stats: StageStats, progress: StageProgress, size_bytes: int, retries: int, source: str) -> None:
-    progress.finish_part(size_bytes)
+def _count_file(stats: StageStats, progress: StageProgress, result: FetchResult) -> None:
+    progress.finish_part(result.bytes)
     stats.update(
-        bytes=stats["bytes"] + size_bytes, files=stats["files"] + 1, retries=stats["retries"] + retries, source=source
+        bytes=stats["bytes"] + result.bytes,
+        files=stats["files"] + 1,
+        retries=stats["retries"] + result.retries,
+        source=result.source,
     )

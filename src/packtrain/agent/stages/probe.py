@@ -22,7 +22,7 @@ from packtrain.agent.stages.hardware import GpuInfo
 from packtrain.errors import FailedError
 from packtrain.plan import GpuRequirements, Input, Job, Location
 from packtrain.transfer.api import SecretResolver
-from packtrain.transfer.archive.detection import can_unpack_while_downloading
+from packtrain.transfer.archive.disk_need import staged_disk_bytes
 from packtrain.transfer.registry import get_source
 from packtrain.transfer.urls import redact_url
 
@@ -31,7 +31,6 @@ _MAX_THREADS = 8
 _MAX_INPUT_CHECKS = 64  # an input may have thousands of files; the first ones are a sufficient sample
 _MIN_MEMORY_SHARE = 0.9  # the kernel and the firmware reserve a part of the nominal memory
 _GB = 10**9
-_ARCHIVE_SUFFIXES = (".tar", ".tgz", ".tbz2", ".txz", ".gz", ".bz2", ".xz", ".zip")
 
 CheckKey = tuple[str, str]  # ("machine", "free_disk_bytes"), ("input", URL)
 ProbeCheck = Callable[[], Any]
@@ -187,7 +186,7 @@ def _format_more(count: int) -> str:
 def required_disk_bytes(job: Job, known_sizes: Mapping[str, int], can_stream: bool = True) -> int:
     """Return the disk space that the job is known to need: its inputs or its limit, whichever is larger.
 
-    An archive that is fetched as a file counts twice, because its content needs about as much again.
+    For the same sizes this is never more than the estimate of the planner, or the limit.
 
     Args:
         job: The job.
@@ -202,9 +201,7 @@ def _input_disk_bytes(job_input: Input, known_sizes: Mapping[str, int], can_stre
     total = 0
     for remote_file in job_input.files if job_input.mode != "stream" else ():
         size = remote_file.size if remote_file.size is not None else known_sizes.get(remote_file.locations[0].url)
-        is_archive = job_input.unpack == "auto" and remote_file.name.lower().endswith(_ARCHIVE_SUFFIXES)
-        is_streamed = can_stream and can_unpack_while_downloading(job_input, remote_file)
-        total += (size or 0) * (2 if is_archive and not is_streamed else 1)
+        total += staged_disk_bytes(job_input, remote_file, size or 0, typical=False, can_stream=can_stream)
     return total
 
 

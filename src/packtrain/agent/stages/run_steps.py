@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Callable
 
@@ -35,7 +34,9 @@ def run_steps(context: AttemptContext, stats: StageStats) -> None:
             if context.job.output is not None and context.job.output.continuous_sync:
                 stack.enter_context(ContinuousSync(context, context.job.output))
             host_env = {**_host_variables(), **stack.enter_context(short_tmpdir(os.environ, context.sandbox.tmp))}
-            _make_step_runner(context, host_env, _prepare_streams(context, stack)).run_all()
+            streams = _prepare_streams(context, stack)
+            variables = {**attempt_variables(context), **(streams.variables if streams else {})}
+            StepRunner(context, host_env, variables, streams.extra_mounts if streams else ()).run_all()
         context.stop.mark_steps_finished()
     except FailedError as error:
         raise classify_exit(context, checkpoints, error) from error
@@ -61,22 +62,3 @@ def _prepare_streams(context: AttemptContext, stack: ExitStack) -> PreparedStrea
 
 def _host_variables() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name not in _NOT_INHERITED}
-
-
-def _make_step_runner(
-    context: AttemptContext, host_env: Mapping[str, str], streams: PreparedStreams | None
-) -> StepRunner:
-    return StepRunner(
-        context.job,
-        context.sandbox,
-        context.journal,
-        context.redactor,
-        context.secrets.resolve_secret,
-        context.stop,
-        host_env,
-        run_id=context.journal.run,
-        processes=context.processes,
-        attempt_variables={**attempt_variables(context), **(streams.variables if streams else {})},
-        in_container=context.in_container,
-        extra_mounts=streams.extra_mounts if streams else (),
-    )

@@ -10,7 +10,7 @@ from packtrain.agent.context import AttemptContext, StageStats
 from packtrain.agent.live.progress import StageProgress
 from packtrain.agent.stages import hardware
 from packtrain.plan import Input
-from packtrain.transfer.archive.detection import has_archive_magic, has_archive_suffix
+from packtrain.transfer.archive.formats import may_be_archive, unpacked_format
 
 _MAX_DISK_SHARE = 0.95  # of the free disk, for the content of archives; the steps write files, too
 _MAX_NAMES_IN_MESSAGE = 3
@@ -52,7 +52,7 @@ def _unpack_input(context: AttemptContext, job_input: Input, progress: StageProg
     for path in [path for path in _input_files(job_input, folder) if path not in context.streamed_archives.paths]:
         if _archive_kind(path) is not None:
             _unpack_archive(context, job_input, path, progress, stats)
-        elif has_archive_suffix(path.name):
+        elif unpacked_format(path.name):
             misnamed.append(path.name)
     if misnamed:
         names = ", ".join(misnamed[:_MAX_NAMES_IN_MESSAGE]) + (", …" if len(misnamed) > _MAX_NAMES_IN_MESSAGE else "")
@@ -69,7 +69,7 @@ def _input_files(job_input: Input, folder: Path) -> Iterator[Path]:
 
 
 def _archive_kind(path: Path) -> str | None:
-    if not has_archive_magic(path):
+    if not may_be_archive(path):
         return None
     from packtrain.transfer.archive.unpack import detect_format
 

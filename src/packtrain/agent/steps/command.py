@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Callable
 
+from packtrain.agent.context import AttemptContext
 from packtrain.agent.environments import StepCommand, StepEnvironment
 from packtrain.agent.environments.host import HostEnvironment
 from packtrain.agent.outputs.collect import collect_outputs, copy_logs
@@ -25,14 +26,12 @@ from packtrain.agent.processes.exit_status import (
     to_shell_status,
 )
 from packtrain.agent.processes.output_capture import LogFile, OutputCapture
-from packtrain.agent.processes.process_table import ProcessSpec, ProcessTable, ProcessTree, ProcessTreeClosedError
-from packtrain.agent.sandbox import Sandbox
+from packtrain.agent.processes.process_table import ProcessSpec, ProcessTree, ProcessTreeClosedError
 from packtrain.agent.steps.scope import LogNames, Scope
 from packtrain.agent.steps.variables import StepVariables, task_variables
-from packtrain.agent.stop_request import StopRequest
 from packtrain.errors import EXIT_RESUME_IN_PLACE, FailedError
-from packtrain.events import Journal, Redactor, kinds
-from packtrain.plan import Job, RunAction, SecretOrStr, StepResources
+from packtrain.events import kinds
+from packtrain.plan import RunAction, StepResources
 
 _STATUS_NOT_FOUND = 127  # a shell's status for a command that is not found
 _STATUS_TERMINATED = 143  # a shell's status for a command that SIGTERM ended
@@ -43,23 +42,9 @@ _CONDITION_TRUE, _CONDITION_FALSE = 100, 101
 class CommandRunner:
     """Runs commands and conditions of steps."""
 
-    def __init__(
-        self,
-        job: Job,
-        sandbox: Sandbox,
-        journal: Journal,
-        redactor: Redactor,
-        resolve_secret: Callable[[SecretOrStr], str],
-        stop: StopRequest,
-        variables: StepVariables,
-        processes: ProcessTable,
-        agent_zip: Path | None,
-        in_container: bool = False,
-        extra_mounts: Sequence[Path] = (),
-    ) -> None:
-        self._job, self._sandbox, self._journal, self._redactor = job, sandbox, journal, redactor
-        self._resolve_secret, self._stop, self._variables, self._processes = resolve_secret, stop, variables, processes
-        self._agent_zip, self._in_container, self._extra_mounts = agent_zip, in_container, extra_mounts
+    def __init__(self, context: AttemptContext, variables: StepVariables, extra_mounts: Sequence[Path] = ()) -> None:
+        self._context, self._variables, self._extra_mounts = context, variables, extra_mounts
+        self._job, self._sandbox, self._redactor = context.job, context.sandbox, context.redactor
         self._log_names = LogNames()
 
     def run(self, action: RunAction, scope: Scope) -> None:
@@ -86,7 +71,9 @@ class CommandRunner:
             raise self._condition_error(condition, scope, err.last_line() or describe_exit(code), to_shell_status(code))
         if code == _CONDITION_FALSE:
             message = f" (bash: {err.last_line()})" if err.last_line() else ""
-            self._emit_notice(f'step "{scope.path}" is skipped: its condition [[ {condition} ]] is false{message}')
+            self._context.emit_notice(
+                "steps", f'step "{scope.path}" is skipped: its condition [[ {condition} ]] is false{message}'
+            )
         return code == _CONDITION_TRUE
 
     def _condition_error(self, condition: str, scope: Scope, detail: str, status: int) -> StepError:
@@ -103,19 +90,20 @@ class CommandRunner:
 
     def _make_environment(self, action: RunAction) -> StepEnvironment:
         container = action.container or self._job.environment.container
-        if container is None or self._in_container:
+        if container is None or self._context.in_container:
             return HostEnvironment()
         from packtrain.agent.environments.apptainer import ApptainerEnvironment
 
         gpus = action.resources.tasks * action.resources.gpus_per_task
+        resolve_secret = self._context.secrets.resolve_secret
         return ApptainerEnvironment(
-            container, self._sandbox, gpus, self._agent_zip, self._resolve_secret, self._extra_mounts
+            container, self._sandbox, gpus, self._variables.agent_zip, resolve_secret, self._extra_mounts
         )
 
     @contextlib.contextmanager
     def _emit_step_events(self, action: RunAction, scope: Scope) -> Iterator[None]:
-        self._stop.check()
-        self._journal.emit(kinds.STEP_STARTED, step=scope.path, command=self._redactor.redact_text(action.command))
+        self._context.stop.check()
+        self._context.journal.emit(kinds.STEP_STARTED, step=scope.path, command=action.command)
         started_at, code = time.monotonic(), 0
         try:
             yield
@@ -124,7 +112,7 @@ class CommandRunner:
             raise
         finally:
             duration_s = round(time.monotonic() - started_at, 3)
-            self._journal.emit(kinds.STEP_ENDED, step=scope.path, exit_code=code, seconds=duration_s)
+            self._context.journal.emit(kinds.STEP_ENDED, step=scope.path, exit_code=code, seconds=duration_s)
 
     def _run_tasks(self, action: RunAction, scope: Scope, environment: StepEnvironment, n_tasks: int) -> None:
         """Run `n_tasks` copies of the command at once. If one fails, the others are terminated."""
@@ -135,7 +123,9 @@ class CommandRunner:
             variables = task_variables(task, n_tasks, port)
             return lambda: self._run_task(action, inner, environment, variables, f"{scope.path}/{task}")
 
-        run_parallel([make_task(task) for task in range(n_tasks)], lambda: self._processes.terminate(process_tree))
+        run_parallel(
+            [make_task(task) for task in range(n_tasks)], lambda: self._context.processes.terminate(process_tree)
+        )
 
     def _run_task(
         self, action: RunAction, scope: Scope, environment: StepEnvironment, task_env: Mapping[str, str], path: str
@@ -182,9 +172,9 @@ class CommandRunner:
 
     def _run_process(self, spec: ProcessSpec, scope: Scope, out: OutputCapture, err: OutputCapture) -> int:
         try:
-            child = self._processes.start(spec, out, err, scope.process_tree)
+            child = self._context.processes.start(spec, out, err, scope.process_tree)
         except ProcessTreeClosedError:
-            self._stop.check()  # without a stop request, the level of a launched step has ended
+            self._context.stop.check()  # without a stop request, the level of a launched step has ended
             raise StepError(
                 "step_failed", f'step "{scope.path}" was not started: its level had ended', _STATUS_TERMINATED
             ) from None
@@ -212,10 +202,7 @@ class CommandRunner:
 
     def _report_truncated_logs(self, path: str, *logs: LogFile) -> None:
         for error in {str(log.write_error) for log in logs if log.write_error}:
-            self._emit_notice(f'the log of step "{path}" is truncated: {error}')
-
-    def _emit_notice(self, text: str) -> None:
-        self._journal.emit(kinds.NOTICE, stage="steps", text=self._redactor.redact_text(text))
+            self._context.emit_notice("steps", f'the log of step "{path}" is truncated: {error}')
 
 
 def _condition_argv(condition: str, variables: Mapping[str, str]) -> tuple[str, ...] | None:

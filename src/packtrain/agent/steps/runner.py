@@ -12,19 +12,17 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Callable
 
-import packtrain
+from packtrain.agent.context import AttemptContext
 from packtrain.agent.parallel import run_parallel
 from packtrain.agent.processes.exit_status import CheckpointExit, StepError
-from packtrain.agent.processes.process_table import ProcessTable, ProcessTree
-from packtrain.agent.sandbox import Sandbox
+from packtrain.agent.processes.process_table import ProcessTree
 from packtrain.agent.steps.background import BackgroundSteps, StepLevel
 from packtrain.agent.steps.command import CommandRunner
 from packtrain.agent.steps.scope import Scope, unique_step_names
 from packtrain.agent.steps.variables import StepVariables
-from packtrain.agent.stop_request import StopRequest
 from packtrain.errors import FailedError
-from packtrain.events import Journal, Redactor, kinds
-from packtrain.plan import ForAction, GroupAction, Job, LaunchAction, RunAction, SecretOrStr, Step, UseAction
+from packtrain.fileutil import atomic_write
+from packtrain.plan import ForAction, GroupAction, LaunchAction, RunAction, Step, UseAction
 
 _POLL_INTERVAL_S = 0.1  # how often the watcher checks whether the steps have ended
 
@@ -33,53 +31,22 @@ class StepRunner:
     """Runs all steps of one job.
 
     Args:
-        job: The job.
-        sandbox: The paths of the execution.
-        journal: Receives the events.
-        redactor: Removes secrets from logs and messages.
-        resolve_secret: Returns the value of a text or secret.
-        stop: The steps are ended when it is requested.
+        context: The execution.
         host_env: Variables of the agent's own environment.
-        run_id: For PACKTRAIN_RUN.
-        processes: Starts and ends the programs.
         attempt_variables: Variables of this execution, for all steps.
-        in_container: The agent already runs inside the job's image.
         extra_mounts: Folders outside the sandbox that containers must mount.
     """
 
     def __init__(
         self,
-        job: Job,
-        sandbox: Sandbox,
-        journal: Journal,
-        redactor: Redactor,
-        resolve_secret: Callable[[SecretOrStr], str],
-        stop: StopRequest,
+        context: AttemptContext,
         host_env: Mapping[str, str],
-        run_id: str,
-        processes: ProcessTable,
         attempt_variables: Mapping[str, str] = MappingProxyType({}),
-        in_container: bool = False,
         extra_mounts: Sequence[Path] = (),
     ) -> None:
-        self._job, self._sandbox, self._journal, self._stop, self._processes = job, sandbox, journal, stop, processes
-        agent_zip = find_agent_zip()
-        self._variables = StepVariables(
-            job, sandbox, run_id, host_env, agent_zip, resolve_secret, self._emit_notice, attempt_variables
-        )
-        self._commands = CommandRunner(
-            job,
-            sandbox,
-            journal,
-            redactor,
-            resolve_secret,
-            stop,
-            self._variables,
-            processes,
-            agent_zip,
-            in_container,
-            extra_mounts,
-        )
+        self._context, self._stop, self._processes = context, context.stop, context.processes
+        self._variables = StepVariables(context, host_env, attempt_variables)
+        self._commands = CommandRunner(context, self._variables, extra_mounts)
         self._actions: dict[type, Callable[[Any, Scope, StepLevel], None]] = {
             RunAction: lambda action, scope, level: self._commands.run(action, scope),
             GroupAction: lambda action, scope, level: self._run_level(action.steps, scope),
@@ -96,7 +63,9 @@ class StepRunner:
         """
         with self._terminate_on_stop():
             try:
-                self._run_level(self._job.steps, Scope.root(self._sandbox.env_file, self._processes.root_tree))
+                self._run_level(
+                    self._context.job.steps, Scope.root(self._context.sandbox.env_file, self._processes.root_tree)
+                )
             except FailedError:
                 self._stop.check()  # a step that the stop request ended did not fail by itself
                 raise
@@ -109,7 +78,7 @@ class StepRunner:
             return False
         from packtrain.agent.outputs.inventory import has_final_outputs
 
-        return has_final_outputs(self._job, self._sandbox.output)
+        return has_final_outputs(self._context.job, self._context.sandbox.output)
 
     @contextmanager
     def _terminate_on_stop(self) -> Iterator[None]:
@@ -143,9 +112,7 @@ class StepRunner:
         """Create the stop file. A container or wrapper may keep signals from the program, but not this file."""
         with suppress(OSError):
             reason = "wall_time" if self._stop.kind == "wall_time" else "term"
-            temporary = self._sandbox.stop_file.with_suffix(".new")
-            temporary.write_text(reason + "\n", encoding="ascii")
-            temporary.replace(self._sandbox.stop_file)
+            atomic_write(self._context.sandbox.stop_file, reason + "\n")
 
     def _run_step(self, step: Step, scope: Scope, level: StepLevel) -> None:
         error: FailedError | None = None
@@ -176,9 +143,9 @@ class StepRunner:
         try:
             self._run_level(step.catch, inner)
         except FailedError as catch_error:
-            self._emit_notice(f'the catch of step "{scope.path}" failed too: {catch_error}')
+            self._context.emit_notice("steps", f'the catch of step "{scope.path}" failed too: {catch_error}')
             return error
-        self._emit_notice(f'the catch of step "{scope.path}" handled its failure: {error}')
+        self._context.emit_notice("steps", f'the catch of step "{scope.path}" handled its failure: {error}')
         return None
 
     def _run_finally(self, step: Step, scope: Scope, error: FailedError | None) -> None:
@@ -191,7 +158,7 @@ class StepRunner:
         except FailedError as finally_error:
             if error is None:
                 raise
-            self._emit_notice(f'the finally of step "{scope.path}" failed too: {finally_error}')
+            self._context.emit_notice("steps", f'the finally of step "{scope.path}" failed too: {finally_error}')
         if error is not None:
             raise error
 
@@ -216,15 +183,14 @@ class StepRunner:
                 self._run_level(action.steps, inner)
             except Exception as error:
                 if not self._is_stopping(inner):
-                    self._emit_notice(f'the launched step "{scope.path}" failed: {error}')
+                    self._context.emit_notice("steps", f'the launched step "{scope.path}" failed: {error}')
                 raise
 
         level.add(action.handle, BackgroundSteps(action.signal_on_parent_exit, inner.process_tree, body))
 
     def _run_use(self, action: UseAction, scope: Scope, level: StepLevel) -> None:
-        module_env_file = self._sandbox.env_file.with_name(
-            f"{self._sandbox.env_file.name}.{scope.path.replace('/', '.')}"
-        )
+        env_file = self._context.sandbox.env_file
+        module_env_file = env_file.with_name(f"{env_file.name}.{scope.path.replace('/', '.')}")
         module_env_file.touch()
         inner = scope.with_variables(self._variables.resolve_env(action.args)).with_env_file(module_env_file)
         self._run_level(action.steps, inner)
@@ -235,19 +201,10 @@ class StepRunner:
         prefix = f"{action.export_prefix}_" if action.export_prefix else ""
         for name in action.outputs:
             if name not in variables:
-                self._emit_notice(
-                    f'the module of step "{scope.path}" did not write its output {name} to DEEPSQUARE_ENV'
+                self._context.emit_notice(
+                    "steps", f'the module of step "{scope.path}" did not write its output {name} to DEEPSQUARE_ENV'
                 )
         lines = "".join(f"{prefix}{name}={variables[name]}\n" for name in action.outputs if name in variables)
         with open(scope.env_file, "ab") as file:
             file.write(b"\n")  # a step may not have ended its last line
             file.write(lines.encode("utf-8", "surrogateescape"))
-
-    def _emit_notice(self, text: str) -> None:
-        self._journal.emit(kinds.NOTICE, stage="steps", text=text)
-
-
-def find_agent_zip() -> Path | None:
-    """Return the zip file that this agent runs from, or None if it runs from plain files."""
-    path = Path(packtrain.__file__).parents[1]
-    return path if path.is_file() else None

@@ -9,41 +9,41 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Callable
 
+import packtrain
+from packtrain.agent.context import AttemptContext
 from packtrain.agent.sandbox import Sandbox
 from packtrain.agent.steps.scope import Scope, VariableLayer
-from packtrain.plan import EnvVar, Job, SecretOrStr, StepResources
+from packtrain.plan import EnvVar, Job, StepResources
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 class StepVariables:
-    """Combines the layers of variables. Reports each invalid line of a DEEPSQUARE_ENV once, through `on_notice`."""
+    """Combines the layers of variables, and reports each invalid line of a DEEPSQUARE_ENV once.
+
+    Args:
+        context: The execution.
+        host_env: Variables of the agent's own environment.
+        attempt_variables: Variables of this execution, for all steps.
+    """
 
     def __init__(
-        self,
-        job: Job,
-        sandbox: Sandbox,
-        run: str,
-        host_env: Mapping[str, str],
-        agent_zip: Path | None,
-        resolve_secret: Callable[[SecretOrStr], str],
-        on_notice: Callable[[str], None],
-        attempt_variables: Mapping[str, str],
+        self, context: AttemptContext, host_env: Mapping[str, str], attempt_variables: Mapping[str, str]
     ) -> None:
-        self._job, self._sandbox, self._run, self._host_env = job, sandbox, run, host_env
-        self._agent_zip, self._resolve_secret, self._on_notice = agent_zip, resolve_secret, on_notice
-        self._attempt_variables, self._reported_lines = attempt_variables, set[str]()
+        self._context, self._host_env, self._attempt_variables = context, host_env, attempt_variables
+        self.agent_zip = find_agent_zip()
+        self._reported_lines: set[str] = set()
 
     def for_scope(self, scope: Scope, resources: StepResources, task_env: Mapping[str, str]) -> dict[str, str]:
         """Return the variables that an image may override."""
+        job = self._context.job
         variables = {
             **self._host_env,
-            **self.resolve_env(self._job.env),
-            **system_variables(self._job, self._sandbox, self._run, scope.env_file),
+            **self.resolve_env(job.env),
+            **system_variables(job, self._context.sandbox, self._context.journal.run, scope.env_file),
             **self._attempt_variables,
-            **{f"PACKTRAIN_POINT_{to_env_name(v.key)}": self._resolve_secret(v.value) for v in self._job.point},
+            **{f"PACKTRAIN_POINT_{to_env_name(name)}": value for name, value in self.resolve_env(job.point).items()},
             **resource_variables(resources),
             **task_env,
         }
@@ -66,20 +66,27 @@ class StepVariables:
         for line in ignored:
             if line not in self._reported_lines:
                 self._reported_lines.add(line)
-                self._on_notice(f"a line in DEEPSQUARE_ENV is not KEY=VALUE and is ignored: {line[:80]!r}")
+                text = f"a line in DEEPSQUARE_ENV is not KEY=VALUE and is ignored: {line[:80]!r}"
+                self._context.emit_notice("steps", text)
         return variables
 
     def resolve_env(self, env: tuple[EnvVar, ...]) -> dict[str, str]:
-        return {variable.key: self._resolve_secret(variable.value) for variable in env}
+        return {variable.key: self._context.secrets.resolve_secret(variable.value) for variable in env}
 
     def _add_agent_to_pythonpath(self, variables: dict[str, str]) -> dict[str, str]:
         """Put the agent's zip in front of PYTHONPATH, so that steps can `import packtrain.torch`."""
-        if self._agent_zip is None:
+        if self.agent_zip is None:
             return variables
         return {
             **variables,
-            "PYTHONPATH": ":".join(filter(None, (str(self._agent_zip), variables.get("PYTHONPATH", "")))),
+            "PYTHONPATH": ":".join(filter(None, (str(self.agent_zip), variables.get("PYTHONPATH", "")))),
         }
+
+
+def find_agent_zip() -> Path | None:
+    """Return the zip file that this agent runs from, or None if it runs from plain files."""
+    path = Path(packtrain.__file__).parents[1]
+    return path if path.is_file() else None
 
 
 def system_variables(job: Job, sandbox: Sandbox, run: str, env_file: Path) -> dict[str, str]:

@@ -14,6 +14,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from packtrain.cli.ui.output import add_hint, console
 from packtrain.cli.ui.transfer_progress import CancelToken
 from packtrain.errors import FailedError, UsageError
+from packtrain.formatting import format_percent
 from packtrain.indexing import IndexRequest, IndexResult, get_or_build_index
 from packtrain.indexing.braces import expand_braces
 from packtrain.indexing.existing import index_cache_dir
@@ -107,5 +108,5 @@ class IndexProgressBar:
             self._bar.update(self._task, completed=done_bytes, total=total_bytes, files=n_files)
         elif not self._quiet and time.monotonic() > self._next_line_at:
             self._next_line_at = time.monotonic() + _LINE_INTERVAL_S
-            share = f", {done_bytes / total_bytes:.0%} scanned" if total_bytes else ""
+            share = f", {format_percent(done_bytes / total_bytes)} scanned" if total_bytes else ""
             click.echo(f"{self._name}: {n_files:,} files found{share}")

@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from packtrain.formatting import format_duration, format_percent, format_slot_hours, replace_control_chars
 from packtrain.report.analysis.by_site import SiteSummary
 from packtrain.report.analysis.compare import compare_stats
 from packtrain.report.analysis.distribution import Distribution
@@ -16,7 +17,6 @@ from packtrain.report.analysis.measures import MEASURES, Measure, format_value
 from packtrain.report.analysis.statistics import ReportStats
 from packtrain.report.analysis.time_accounting import USEFUL, TimeUse
 from packtrain.report.history import Outcome
-from packtrain.report.number_format import format_duration_coarse, format_hours, format_percent, replace_control_chars
 
 _BAR_WIDTH = 30
 _MAX_SITES_SHOWN = 8
@@ -36,7 +36,7 @@ def print_report_summary(out: Console, stats: ReportStats, findings: Sequence[Fi
     """Print one report."""
     out.print(f"[bold]{_escape_markup(stats.name)}[/]  [dim]{_format_outcome_counts(stats)}[/]")
     if stats.wallclock_s:
-        out.print(f"\nhow {format_hours(stats.wallclock_s)} of slot time were used:")
+        out.print(f"\nhow {format_slot_hours(stats.wallclock_s)} of slot time were used:")
         out.print(_share_table(stats))
         out.print()
         out.print(_measure_table(stats))
@@ -53,7 +53,7 @@ def format_headline(stats: ReportStats) -> str:
     if stats.success_rate is not None:
         parts.append(f"success rate {format_percent(stats.success_rate)}")
     if stats.useful_share is not None:
-        slots = f"{format_hours(stats.wallclock_s)} of slots"
+        slots = f"{format_slot_hours(stats.wallclock_s)} of slots"
         parts.append(f"useful share {format_percent(stats.useful_share)} of {slots}")
     return ", ".join(parts)
 
@@ -104,7 +104,8 @@ def _share_table(stats: ReportStats) -> Table:
     for time_use, seconds in stats.time_use_s.items():
         share = format_percent(seconds / stats.wallclock_s)
         bar = "█" * round(_BAR_WIDTH * seconds / max_s) or "▏"
-        table.add_row(time_use.value, Text(bar, _time_use_style(time_use)), format_hours(seconds), Text(share, "dim"))
+        style = _time_use_style(time_use)
+        table.add_row(time_use.value, Text(bar, style), format_slot_hours(seconds), Text(share, "dim"))
     return table
 
 
@@ -161,7 +162,7 @@ def _site_cells(site: SiteSummary) -> list[str | Text]:
         Text(replace_control_chars(site.site) or "unknown", "" if site.site else "dim"),
         f"{site.jobs:,}",
         f"{site.succeeded_jobs:,}",
-        format_hours(site.slot_s),
+        format_slot_hours(site.slot_s),
         format_percent(useful / site.slot_s) if site.slot_s else "–",
         _format_median(site.compute_time_s),
         _format_median(site.transfer_time_s),
@@ -169,4 +170,4 @@ def _site_cells(site: SiteSummary) -> list[str | Text]:
 
 
 def _format_median(distribution: Distribution | None) -> str:
-    return format_duration_coarse(distribution.median) if distribution else "–"
+    return format_duration(distribution.median) if distribution else "–"

@@ -115,7 +115,10 @@ def _print_times(out: Console, times: TimeSummary) -> None:
             style = "red" if name == "wasted" else "cyan"
             bar = "█" * max(1, round(30 * share))
             table.add_row(
-                f"[dim]{name}[/]", f"[{style}]{bar}[/]", formatting.format_duration(seconds), f"[dim]{share:.0%}[/]"
+                f"[dim]{name}[/]",
+                f"[{style}]{bar}[/]",
+                formatting.format_duration(seconds),
+                f"[dim]{formatting.format_percent(share)}[/]",
             )
     out.print(f"\nwhere the time went ({formatting.format_duration(times.total_s)}):")
     out.print(table)

@@ -5,7 +5,7 @@ Logs may be growing, truncated, rotated or compressed, and may contain noise. An
 
 Start with `log_files.read_events`, which opens a log of any format. `job_event` is one event, `event_types` has the
 type numbers, `attributes` extracts values from an event's body under the names that HTCondor's own ClassAds use. All
-modules but `log_files` are pure. The meaning of events for attempts is in `packtrain.engines.htcondor.job_tracker`, and
+modules but `log_files` are pure. The meaning of events for attempts is in `packtrain.engines.htcondor.tracking`, and
 for reports in `packtrain.report.readers`.
 """
 

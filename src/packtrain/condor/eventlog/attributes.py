@@ -60,7 +60,7 @@ AttributePairs = Iterator[tuple[str, Any]]
 
 def _parse_submit(event: JobEvent) -> AttributePairs:
     yield "SubmitHost", event.first_line.partition("from host: ")[2].strip()
-    notes = next((line for line in event.detail_lines if line), "")
+    notes = event.first_detail_line
     if notes:
         yield "LogNotes", notes
 
@@ -135,7 +135,7 @@ def _parse_run_bytes(body: str) -> AttributePairs:
 
 
 def _parse_shadow_exception(event: JobEvent) -> AttributePairs:
-    message = next((line for line in event.detail_lines if line), "")
+    message = event.first_detail_line
     if message:
         yield "Message", message
     yield from _parse_run_bytes(event.body)
@@ -152,7 +152,7 @@ def _parse_held(event: JobEvent) -> AttributePairs:
 
 
 def _parse_reason(event: JobEvent) -> AttributePairs:
-    reason = next((line for line in event.detail_lines if line), "")
+    reason = event.first_detail_line
     if reason:
         yield "Reason", reason
 

@@ -48,6 +48,11 @@ class JobEvent(NamedTuple):
         """The other lines of the body, without surrounding whitespace."""
         return tuple(line.strip() for line in self.body.split("\n")[1:])
 
+    @property
+    def first_detail_line(self) -> str:
+        """The first of these lines that is not empty, or ""."""
+        return next((line for line in self.detail_lines if line), "")
+
     def attribute(self, name: str) -> str:
         """Return the value of a line `Name = "value"` or `Name: value`, or "" if there is none."""
         for line in self.detail_lines:

@@ -7,11 +7,11 @@ import re
 
 from packtrain.condor.submitfile.parsed_submit import ParsedSubmit, WorkflowDraft
 from packtrain.condor.submitfile.syntax.quoting import unquote_classad
+from packtrain.spec.units import to_workflow_size
 
 _DEFAULT_MEMORY_MB = 1024
 _QUANTITY = re.compile(r"(\d{1,12}(?:\.\d{1,6})?)\s*([KMGTP]?)(?:i?B)?", re.IGNORECASE)
 _POWERS = {"K": 1, "M": 2, "G": 3, "T": 4, "P": 5}
-_UNITS = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 _IMAGE_SUFFIXES = (".sif", ".sqsh")
 _SUPPORTED_UNIVERSES = ("", "vanilla", "container", "docker", "5")
 
@@ -31,7 +31,7 @@ def add_resources(submit: ParsedSubmit, draft: WorkflowDraft) -> None:
         _add_gpu(submit, draft)
     disk_bytes = _parse_bytes(submit, "request_disk", "K")
     if disk_bytes:
-        draft.set_value(("limits", "disk"), _format_size(disk_bytes), submit.position("request_disk"))
+        draft.set_value(("limits", "disk"), to_workflow_size(disk_bytes), submit.position("request_disk"))
     if submit.has("max_retries"):
         max_attempts = _parse_int(submit, "max_retries", 2) + 1
         draft.set_value(("limits", "maxAttempts"), max_attempts, submit.position("max_retries"))
@@ -67,10 +67,6 @@ def _parse_bytes(submit: ParsedSubmit, key: str, default_unit: str) -> int | Non
         return None
     number, prefix = match.groups()
     return int(float(number) * 1024 ** _POWERS[(prefix or default_unit).upper()])
-
-
-def _format_size(size: int) -> str | int:
-    return next((f"{size // unit}{name}" for unit, name in _UNITS if size % unit == 0), size)
 
 
 def add_container(submit: ParsedSubmit, draft: WorkflowDraft) -> None:

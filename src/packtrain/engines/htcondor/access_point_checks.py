@@ -13,7 +13,7 @@ from pathlib import Path
 
 from packtrain.engines.htcondor.condor_client import CondorClient
 from packtrain.errors import PacktrainError
-from packtrain.spec.units import format_size
+from packtrain.formatting import format_size
 from packtrain.spec.user_config import load_user_config, user_config_path
 
 OK, WARN, ERROR = "ok", "warning", "error"

@@ -6,15 +6,16 @@ imported on first use. After a restart of the schedd an old Schedd object fails 
 
 from __future__ import annotations
 
+import logging
 import re
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from packtrain.errors import FailedError, UnavailableError, UsageError
 
 T = TypeVar("T")
-_MAX_TRIES = 2
+_logger = logging.getLogger("packtrain.engines.htcondor")
 # The bindings raise one exception type for everything; only the messages differ.
 _UNREACHABLE_MARKERS = ("locate", "connect", "contact", "communicat", "timeout", "timed out", "to send", "to receive")
 # A limit that is currently reached (-1 to -3 for a new job; -4, too many jobs in one submission, is permanent), or a
@@ -27,6 +28,22 @@ _PERMANENT_SUBMIT_ERROR = re.compile(r"Failed to create job ad|commit transactio
 
 class ScheddUnreachableError(UnavailableError):
     """The schedd does not answer at the moment."""
+
+
+class RetryTimer:
+    """When a schedd that did not answer may be called again."""
+
+    def __init__(self, interval_s: float) -> None:
+        self._interval_s, self._retry_at = interval_s, 0.0  # monotonic
+
+    @property
+    def is_due(self) -> bool:
+        """Whether the schedd may be called."""
+        return time.monotonic() >= self._retry_at
+
+    def postpone(self) -> None:
+        """Call this when the schedd did not answer."""
+        self._retry_at = time.monotonic() + self._interval_s
 
 
 def load_bindings() -> Any:
@@ -50,15 +67,15 @@ class CondorClient:
         Raises FailedError (submit_rejected) if the description is rejected, or ScheddUnreachableError for temporary
         errors.
         """
-        submit = self._parse_description(description)
+        module = load_bindings()
         try:
-            return int(load_bindings().Schedd().submit(submit).cluster())
+            submit = module.Submit(description)
+        except Exception as error:
+            raise _rejection(error) from None
+        try:
+            return int(module.Schedd().submit(submit).cluster())
         except Exception as error:
             raise _submit_error(error) from None
-
-    def _parse_description(self, description: str) -> Any:
-        with _translate_errors("submit_rejected"):
-            return load_bindings().Submit(description)
 
     def query(self, constraint: str, projection: Sequence[str], include_clusters: bool = False) -> list[dict[str, Any]]:
         """Return the ads of jobs in the queue. Raises ScheddUnreachableError.
@@ -68,6 +85,7 @@ class CondorClient:
             projection: The attributes to return.
             include_clusters: Also return the ads of clusters, whose items are not all jobs yet.
         """
+        _logger.debug("query the queue: %s", constraint)
         options = load_bindings().QueryOpts
         opts = options.IncludeClusterAd if include_clusters else options.Default
         ads = self._call_schedd(lambda schedd: schedd.query(constraint, list(projection), opts=opts))
@@ -75,6 +93,7 @@ class CondorClient:
 
     def query_history(self, constraint: str, projection: Sequence[str], max_results: int) -> list[dict[str, Any]]:
         """Return the ads of jobs that have left the queue. Raises ScheddUnreachableError."""
+        _logger.debug("query the history: %s", constraint)
         ads = self._call_schedd(lambda schedd: list(schedd.history(constraint, list(projection), match=max_results)))
         return [_ad_to_dict(ad) for ad in ads]
 
@@ -89,6 +108,7 @@ class CondorClient:
     def _act(self, action: str, jobs: str | Sequence[str], reason: str) -> None:
         spec = jobs if isinstance(jobs, str) else list(jobs)
         if spec:  # an empty constraint would mean all jobs
+            _logger.debug("%s jobs %s (%s)", action.lower(), spec, reason)
             job_action = getattr(load_bindings().JobAction, action)
             self._call_schedd(lambda schedd: schedd.act(job_action, spec, reason=(reason, 0)))
 
@@ -111,31 +131,25 @@ class CondorClient:
     def _call_schedd(self, call: Callable[[Any], T]) -> T:
         """Call the schedd, and repeat the call once if it fails. Only for calls that are repeatable."""
         module = load_bindings()
-        for n_tries in range(1, _MAX_TRIES + 1):
-            try:
-                return call(module.Schedd())
-            except Exception as error:
-                if n_tries == _MAX_TRIES:
-                    message = f"the HTCondor schedd cannot be reached: {_error_text(error)}"
-                    raise ScheddUnreachableError(message) from None
-        raise AssertionError("unreachable")
+        try:
+            return call(module.Schedd())
+        except Exception as error:
+            _logger.debug("the schedd failed, trying again: %s", _error_text(error))
+        try:
+            return call(module.Schedd())
+        except Exception as error:
+            raise ScheddUnreachableError(f"the HTCondor schedd cannot be reached: {_error_text(error)}") from None
 
 
 def _submit_error(error: Exception) -> FailedError | ScheddUnreachableError:
     text = str(error)
     if _RETRYABLE_SUBMIT_ERROR.search(text) and not _PERMANENT_SUBMIT_ERROR.search(text):
         return ScheddUnreachableError(f"the HTCondor schedd does not accept jobs at the moment: {_error_text(error)}")
+    return _rejection(error)
+
+
+def _rejection(error: Exception) -> FailedError:
     return FailedError("submit_rejected", f"HTCondor rejected the submission: {_error_text(error)}")
-
-
-@contextmanager
-def _translate_errors(failure_kind: str) -> Iterator[None]:
-    try:
-        yield
-    except (UsageError, FailedError):
-        raise
-    except Exception as error:
-        raise FailedError(failure_kind, f"HTCondor rejected the submission: {_error_text(error)}") from None
 
 
 def _error_text(error: Exception) -> str:

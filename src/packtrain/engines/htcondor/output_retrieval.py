@@ -11,8 +11,8 @@ from typing import Any
 
 from packtrain.engines.api import SubmitRequest
 from packtrain.engines.htcondor.input_transfer import local_path
-from packtrain.engines.htcondor.submit_description import has_condor_checkpoints
 from packtrain.events import Event, JournalReader, kinds
+from packtrain.fileutil import temporary_path
 from packtrain.plan import AttemptFolder, Job, RunFolder
 
 _FAILED_OUTPUTS_DIR = ".packtrain"  # outputs of executions that did not pass their checks
@@ -96,10 +96,19 @@ def _move_file(path: Path, target: Path) -> None:
     try:
         path.replace(target)
     except OSError:  # the target is on another file system
-        temporary = target.with_name(f"{target.name}.{os.getpid()}.new")
-        shutil.copy2(path, temporary)
-        temporary.replace(target)
+        temporary = temporary_path(target)
+        try:
+            shutil.copy2(path, temporary)
+            temporary.replace(target)
+        except OSError:
+            temporary.unlink(missing_ok=True)
+            raise
         path.unlink()
+
+
+def has_condor_checkpoints(job: Job) -> bool:
+    """Return whether HTCondor has to transfer the job's checkpoints, because the agent has no location to upload to."""
+    return job.checkpoint is not None and (job.output is None or job.output.location.url.startswith("file:"))
 
 
 def save_spooled_checkpoint(job: Job, attempt_folder: AttemptFolder, spool_dir: Path) -> None:
@@ -108,7 +117,7 @@ def save_spooled_checkpoint(job: Job, attempt_folder: AttemptFolder, spool_dir: 
     HTCondor stores the checkpoint in the spool and deletes it when the job is removed. If the user may not read the
     spool, the next attempt starts from the beginning.
     """
-    temporary = attempt_folder.root / f".checkpoint.{os.getpid()}.new"
+    temporary = temporary_path(attempt_folder.checkpoint)
     try:
         if has_condor_checkpoints(job) and any((spool_dir / "checkpoint").iterdir()):
             shutil.copytree(spool_dir / "checkpoint", temporary)

@@ -7,13 +7,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from packtrain.engines.htcondor import input_transfer, submit_description
+from packtrain.engines.htcondor import input_transfer
 from packtrain.engines.htcondor.condor_client import CondorClient
 from packtrain.engines.htcondor.container import job_image
 from packtrain.engines.htcondor.run_settings import RunSettings, SitePreferences
+from packtrain.engines.htcondor.submit_lines import rejected_lines
+from packtrain.formatting import format_size
 from packtrain.plan import Job, Plan, RunFolder, SecretOrStr, encode
 from packtrain.spec.diagnostics import Diagnostic, DiagnosticReport, SourceMap
-from packtrain.spec.units import format_size
 from packtrain.spec.user_config import HtcondorConfig
 from packtrain.state.site_history import EMPTY_HISTORY, SiteHistory, compute_dataset_id
 
@@ -97,7 +98,7 @@ def find_problems(
         origin: Positions of the keys in the workflow file.
     """
     report = DiagnosticReport(origin or SourceMap(plan.name))
-    for key, message in submit_description.rejected_lines(settings.submit_lines):
+    for key, message in rejected_lines(settings.submit_lines):
         report.key_error(("htcondor", key), message)
     for keys, message in _input_problems(plan):
         report.error((*keys, "transfer"), message)

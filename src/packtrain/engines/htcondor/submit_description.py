@@ -11,51 +11,20 @@ from pathlib import Path
 from packtrain.condor.hold_codes import TOO_MANY_EXECUTIONS_SUBCODE
 from packtrain.engines.api import NO_OVERRIDES, Overrides, min_live_interval_s
 from packtrain.engines.htcondor.container import job_image
-from packtrain.engines.htcondor.job_tracker import LOG_PREFIX
+from packtrain.engines.htcondor.output_retrieval import has_condor_checkpoints
 from packtrain.engines.htcondor.run_settings import RunSettings, SitePreferences
+from packtrain.engines.htcondor.submit_lines import SubmitLine, has_site_requirements, merge_lines
+from packtrain.engines.htcondor.tracking import LOG_PREFIX
 from packtrain.errors import EXIT_RESUME_IN_PLACE, UsageError
 from packtrain.plan import Job, RunFolder
 
-RESERVED_COMMANDS = frozenset(
-    {
-        "universe",
-        "executable",
-        "arguments",
-        "initialdir",
-        "dagman_log",
-        "output",
-        "error",
-        "queue",
-        "should_transfer_files",
-        "when_to_transfer_output",
-        "transfer_executable",
-        "transfer_output_files",
-        "transfer_output_remaps",
-        "transfer_checkpoint_files",
-        "checkpoint_exit_code",
-        "submit_event_user_notes",
-        "stream_output",
-        "stream_error",
-    }
-)
-_JOINED_EXPRESSIONS = {
-    "requirements": " && ",
-    "require_gpus": " && ",
-    "periodic_hold": " || ",
-    "periodic_remove": " || ",
-}
-_HOLD_DEFAULTS = {"periodic_hold_reason": "undefined", "periodic_hold_subcode": "0"}
-_LIST_COMMANDS = ("transfer_input_files", "ulog_execute_attrs", "job_machine_attrs")
 _MAX_MEDIUM_DURATION_S, _MEDIUM_CATEGORY, _LONG_CATEGORY = 10 * 3600, "Medium", "Long"
 _SAFE_NAME = re.compile(r"[\w.:-]{1,200}", re.ASCII)
-_SITE_REFERENCE = re.compile(r"\bglidein_|\bmachine\b", re.IGNORECASE)
 _AVOID_TIMEOUT_S = 3600  # time in the queue after which a job may also run at a site to avoid
 _SITE_ATTRIBUTES = "GLIDEIN_ResourceName, GLIDEIN_Site"
 
 # Unlike `log`, `dagman_log` can leave out event types; in `log`, each progress update of a job would be an event (033).
 _LOG_EVENT_MASK = "0,1,4,5,7,8,9,12,13,21,22,23,24,35,36,37,38,40"
-
-SubmitLine = tuple[str, str]
 
 
 @dataclass(frozen=True)
@@ -164,11 +133,6 @@ def _file_lines(batch: SubmitBatch, folder: RunFolder, job: Job) -> Iterator[Sub
         yield "transfer_checkpoint_files", ", ".join([*checkpoint, "journal.jsonl", "agent.log", "logs"])
 
 
-def has_condor_checkpoints(job: Job) -> bool:
-    """Return whether HTCondor has to transfer the job's checkpoints, because the agent has no location to upload to."""
-    return job.checkpoint is not None and (job.output is None or job.output.location.url.startswith("file:"))
-
-
 def _resource_lines(job: Job, settings: RunSettings) -> Iterator[SubmitLine]:
     resources = job.resources
     yield "request_cpus", str(resources.cpus)
@@ -217,11 +181,6 @@ def _site_condition(site: str) -> str:
     return f'GLIDEIN_ResourceName =?= "{site}" || GLIDEIN_Site =?= "{site}"'
 
 
-def has_site_requirements(submit_lines: Iterable[SubmitLine]) -> bool:
-    """Return whether the user's requirements name sites or nodes."""
-    return any(normalize_key(key) == "requirements" and _SITE_REFERENCE.search(value) for key, value in submit_lines)
-
-
 def _gpu_lines(job: Job) -> Iterator[SubmitLine]:
     """Yield the GPU requirements. HTCondor has no attribute for the driver version; the agent's probe checks it."""
     gpu = job.resources.gpu
@@ -260,46 +219,3 @@ def _duration_category(job: Job) -> str:
     if wall_time_s is None:
         return ""
     return _MEDIUM_CATEGORY if wall_time_s <= _MAX_MEDIUM_DURATION_S else _LONG_CATEGORY
-
-
-def merge_lines(generated: list[SubmitLine], user_lines: Sequence[SubmitLine]) -> list[SubmitLine]:
-    """Merge the user's lines into ours: join conditions, extend lists, and replace or add all others."""
-    merged = {normalize_key(key): (key, value) for key, value in generated}
-    values = {name: value for name, (_, value) in merged.items()}
-    for key, value in _with_user_hold_reasons(values, user_lines):
-        name = normalize_key(key)
-        previous = merged[name][1] if name in merged else ""
-        if previous and name in _JOINED_EXPRESSIONS:
-            value = f"({previous}){_JOINED_EXPRESSIONS[name]}({value})"
-        elif previous and name in _LIST_COMMANDS:
-            value = f"{previous}, {value}"
-        merged[name] = (merged[name][0] if name in merged else key, value)
-    return list(merged.values())
-
-
-def _with_user_hold_reasons(generated: Mapping[str, str], user_lines: Sequence[SubmitLine]) -> Sequence[SubmitLine]:
-    """Make the reason and subcode of a hold depend on whose condition holds the job: the user's or ours."""
-    user_values = {normalize_key(key): value for key, value in user_lines}
-    our_condition = generated.get("periodic_hold")
-    if our_condition is None or not user_values.keys() & {"periodic_hold", *_HOLD_DEFAULTS}:
-        return user_lines
-    hold_lines = [
-        (name, f"ifThenElse({our_condition}, {generated[name]}, {user_values.get(name, default)})")
-        for name, default in _HOLD_DEFAULTS.items()
-    ]
-    return [line for line in user_lines if normalize_key(line[0]) not in _HOLD_DEFAULTS] + hold_lines
-
-
-def normalize_key(key: str) -> str:
-    """Return a key in lower case, with `+Attr` written as `my.attr`."""
-    name = key.strip().lower()
-    return "my." + name[1:] if name.startswith("+") else name
-
-
-def rejected_lines(submit_lines: Sequence[SubmitLine]) -> Iterator[tuple[str, str]]:
-    """Yield the user's keys that only packtrain may set, each with a message."""
-    for key, _ in submit_lines:
-        if normalize_key(key) in RESERVED_COMMANDS:
-            yield key, f"packtrain sets {key} itself; use the keys of the workflow instead"
-        elif normalize_key(key).startswith("my.packtrain"):
-            yield key, "attributes whose names begin with Packtrain are reserved"

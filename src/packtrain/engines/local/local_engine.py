@@ -18,9 +18,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from packtrain.engines.api import AttemptUpdate, SubmitRequest
+from packtrain.engines.api import SubmitRequest
 from packtrain.engines.local.resources import cache_options, capabilities, gpu_ids, job_environment
 from packtrain.engines.local.slot_allocator import SlotAllocation, SlotAllocator
+from packtrain.engines.updates import AttemptUpdate, Gone, Running
 from packtrain.events import FAILURE_KINDS
 from packtrain.plan import AttemptFolder, RunFolder, claim
 
@@ -107,14 +108,14 @@ class LocalEngine:
     def _poll_attempts(self, attempts: Iterable[_TrackedAttempt]) -> list[AttemptUpdate]:
         updates = [self._poll_attempt(tracked) for tracked in attempts]
         for update in updates:
-            if update.status == "gone":
+            if isinstance(update, Gone):
                 self._untrack(update.attempt_id)
         return updates
 
     def _poll_attempt(self, tracked: _TrackedAttempt) -> AttemptUpdate:
-        make_update = _update_factory(tracked)
+        ids = tracked.request.attempt_id, tracked.request.job.id
         if not tracked.has_started:
-            return make_update("gone", detail="the attempt was cancelled before it started")
+            return Gone(*ids, detail="the attempt was cancelled before it started")
         if tracked.kill_at is not None and time.monotonic() > tracked.kill_at:
             self._send_signal(tracked, signal.SIGKILL)
         code = tracked.process.poll() if tracked.process else None
@@ -122,8 +123,8 @@ class LocalEngine:
             self._follow_claim_holder(tracked)
             code = None
         if claim.is_claim_held(tracked.folder) or (tracked.process and code is None):
-            return make_update("running")
-        return make_update("gone", exit_code=code, detail=tracked.start_error or _exit_message(code))
+            return Running(*ids)
+        return Gone(*ids, exit_code=code, detail=tracked.start_error or _exit_message(code))
 
     def _follow_claim_holder(self, tracked: _TrackedAttempt) -> None:
         """Follow the agent of an earlier process, which has the claim; ours came too late and has exited.
@@ -181,15 +182,6 @@ class LocalEngine:
         pid = tracked.process.pid if is_own_child and tracked.process else claim.claim_holder_pid(tracked.folder)
         if pid is not None:
             send_signal(pid, signum)
-
-
-def _update_factory(tracked: _TrackedAttempt) -> Callable[..., AttemptUpdate]:
-    native_id = str(tracked.process.pid) if tracked.process else ""
-
-    def make_update(status: str, **fields: Any) -> AttemptUpdate:
-        return AttemptUpdate(tracked.request.attempt_id, tracked.request.job.id, status, native_id, "local", **fields)
-
-    return make_update
 
 
 def _exit_message(exit_code: int | None) -> str:

@@ -46,7 +46,7 @@ parser.add_argument(
 parser.add_argument("--checkpoint_out", type=Path, default="ckpt.pth", help="file to save to and to resume from")
 parser.add_argument("--epochs", type=positive, default=200, help="in total, including resumed ones")
 parser.add_argument("--lr", type=float, default=0.1, help="initial learning rate; decays to 0 as a cosine")
-parser.add_argument("--batch-size", type=positive, default=128, help="over all processes")
+parser.add_argument("--batch-size", type=positive, default=128, help="of each process")
 parser.add_argument("--momentum", type=float, default=0.9)
 parser.add_argument("--weight-decay", type=float, default=5e-4)
 parser.add_argument("--seed", type=int, default=1)
@@ -219,7 +219,7 @@ class DLA(nn.Module):
 
 def learning_rate(epoch):
     """Return half a cosine: from --lr in the first epoch to almost 0 in the last."""
-    return args.lr * (1 + math.cos(math.pi * (epoch - 1) / args.epochs)) / 2
+    return args.lr * (1 + math.cos(math.pi * epoch / args.epochs)) / 2
 
 
 def train(epoch, start):
@@ -228,8 +228,10 @@ def train(epoch, start):
     for group in optimizer.param_groups:
         group["lr"] = learning_rate(epoch)
     total_loss, started_at, last_report = start.extra.get("total_loss", 0.0), time.monotonic(), 0.0
-    for n_done, indices in enumerate(sampler.batches(epoch, start.batch), start.batch + 1):
-        x = to_input(augment(train_images, indices, sampler.generator(epoch, n_done)))
+    sampler.set_epoch(epoch)
+    for batch, indices in enumerate(sampler, sampler.first_batch):
+        indices, n_done = torch.tensor(indices), batch + 1
+        x = to_input(augment(train_images, indices, sampler.generator(epoch, batch)))
         with torch.autocast(device.type, dtype=half, enabled=use_cuda):
             loss = F.cross_entropy(model(x), train_labels[indices.to(device)])
         optimizer.zero_grad(set_to_none=True)
@@ -237,10 +239,10 @@ def train(epoch, start):
         scaler.step(optimizer)
         scaler.update()
         total_loss += loss.item()
-        step = (epoch - 1) * len(sampler) + n_done
+        step = epoch * len(sampler) + n_done
         if rank == 0 and time.monotonic() - last_report >= REPORT_EVERY_S:
             last_report = time.monotonic()
-            speed = round((n_done - start.batch) * args.batch_size / (last_report - started_at))
+            speed = round((n_done - start.batch) * args.batch_size * world / (last_report - started_at))
             progress = {"epoch": epoch, "epochs": args.epochs, "step": step, "total_steps": total_steps}
             log_metrics(**progress, loss=finite(loss.item()), images_per_second=speed)
         if n_done < len(sampler) and checkpoint.should_save(args.save_every):
@@ -260,6 +262,23 @@ def test():
             scores = dla(to_input(test_images[indices]))
         n_correct += (scores.argmax(1) == test_labels[indices]).sum()
     return n_correct.item() / len(test_labels)
+
+
+class DeepSquareCheckpoint(Checkpoint):
+    """A checkpoint in a file that DeepSquare's program can read, too, and that reads the files of that program.
+
+    Its keys are `net`, `acc` in percent, and `epoch`, the last completed one, counted from 0.
+    """
+
+    def to_file(self, state):
+        position = state["packtrain"]["training_state"]
+        accuracy = position["metrics"].get("accuracy", position["best_value"] or 0.0)
+        keys = {"net": state["model"], "acc": 100 * float(accuracy), "epoch": position["epoch"] - 1}
+        return {**keys, "packtrain": state["packtrain"]}
+
+    def from_file(self, content):
+        position = {"epoch": content["epoch"] + 1, "best_value": content["acc"] / 100}
+        return {"model": content["net"], "packtrain": content.get("packtrain", {"training_state": position})}
 
 
 def finite(loss):
@@ -312,9 +331,9 @@ optimizer = torch.optim.SGD(dla.parameters(), args.lr, args.momentum, weight_dec
 sampler = ResumableBatchSampler(len(train_labels), args.batch_size, seed=args.seed)
 total_steps = args.epochs * len(sampler)
 
-checkpoint = Checkpoint(
+checkpoint = DeepSquareCheckpoint(
     args.checkpoint_out.absolute(), model=dla, optimizer=optimizer, scaler=scaler, sampler=sampler,
-    monitor="accuracy", deepsquare=True,
+    monitor="accuracy", mode="max",
 )  # fmt: skip
 try:
     start = checkpoint.restore(fallback=args.checkpoint_in)
@@ -324,15 +343,15 @@ history = list(start.extra.get("history", []))
 if rank == 0:
     parameters = sum(p.numel() for p in dla.parameters())
     print(f"DLA: {parameters:,} parameters on {device}, {len(train_labels):,} training images", flush=True)
-    if start.epoch > args.epochs:
+    if start.epoch >= args.epochs:
         print(f"the checkpoint has completed all {args.epochs} epochs: nothing to train", flush=True)
-    elif start.epoch > 1 or start.batch:
+    elif start.epoch or start.batch:
         print(f"resuming in epoch {start.epoch} after {start.batch} of {len(sampler)} batches", flush=True)
     elif args.checkpoint_in:
         print(f"there is no checkpoint at {args.checkpoint_in} yet: starting from the beginning", flush=True)
 
-for epoch in range(start.epoch, args.epochs + 1):
-    started_at, step = time.monotonic(), epoch * len(sampler)
+for epoch in range(start.epoch, args.epochs):
+    started_at, step = time.monotonic(), (epoch + 1) * len(sampler)
     loss = train(epoch, start if epoch == start.epoch else TrainingState(epoch))
     row = {"loss": loss, "accuracy": test()} if rank == 0 else {}
     if rank == 0:
@@ -341,12 +360,12 @@ for epoch in range(start.epoch, args.epochs + 1):
         print(f"epoch {epoch}: loss {loss:.3f}, test accuracy {row['accuracy']:.1%}, {elapsed_s:.0f} s", flush=True)
     history.append({"epoch": epoch, **row})
     checkpoint.save(epoch=epoch + 1, step=step, metrics=row, history=history)
-    if epoch < args.epochs and checkpoint.should_stop():
+    if epoch + 1 < args.epochs and checkpoint.should_stop():
         checkpoint.exit_for_requeue()
 
-if start.epoch > args.epochs:
+if start.epoch >= args.epochs:
     history = history or [{"epoch": start.epoch - 1, "accuracy": test()}]  # a file of DeepSquare's program
-    step = (start.epoch - 1) * len(sampler)
+    step = start.epoch * len(sampler)
     checkpoint.save(epoch=start.epoch, step=step, metrics=history[-1], history=history)
 checkpoint.close()
 if rank == 0:

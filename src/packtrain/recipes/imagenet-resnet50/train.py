@@ -43,8 +43,14 @@ except ImportError:
 
 from packtrain.errors import PacktrainError
 from packtrain.stream.job_config import open_job_stream
-from packtrain.torch import Checkpoint, CheckpointError, ResumableBatchSampler, TrainingState, log_metrics
-from packtrain.torch.streaming import make_streaming_loader
+from packtrain.torch import (
+    Checkpoint,
+    CheckpointError,
+    ResumableBatchSampler,
+    StreamingLoader,
+    TrainingState,
+    log_metrics,
+)
 
 # -----------------------------------------------------------------------------
 # settings
@@ -61,7 +67,7 @@ source = parser.add_mutually_exclusive_group(required=True)
 source.add_argument("--data", type=Path, help="folder with a folder of images for each class")
 source.add_argument("--stream", nargs="?", const="", metavar="INDEX", help="read images from the remote archive")
 parser.add_argument("--epochs", type=positive, default=5)
-parser.add_argument("--batch-size", type=positive, default=64, help="over all processes")
+parser.add_argument("--batch-size", type=positive, default=64, help="of each process")
 parser.add_argument("--lr", type=float, default=0.025, help="maximum learning rate, after the warm-up")
 parser.add_argument("--momentum", type=float, default=0.9)
 parser.add_argument("--weight-decay", type=float, default=1e-4)
@@ -136,9 +142,10 @@ class Folder:
         self.state = ResumableBatchSampler(len(self._train), args.batch_size, seed=args.seed)
         self.n_batches = len(self.state)
 
-    def train(self, epoch, first):
-        """Return batches of images and labels, from the batch `first` on."""
-        return read_batches(self._train, self._shuffled_crops(epoch, first))
+    def train(self, epoch):
+        """Return the batches of images and labels that are left in this epoch."""
+        self.state.set_epoch(epoch)
+        return read_batches(self._train, self._shuffled_crops(epoch))
 
     def has_more(self, epoch, n_done):
         """Return whether batches of this epoch are left."""
@@ -148,16 +155,16 @@ class Folder:
         batches = torch.arange(len(self._test)).split(args.batch_size)
         return read_batches(self._test, ([(number, 0.5, 0.5, False) for number in batch.tolist()] for batch in batches))
 
-    def _shuffled_crops(self, epoch, first):
+    def _shuffled_crops(self, epoch):
         """Yield random crops and flips that depend only on the seed, the epoch and the batch."""
-        for batch, indices in enumerate(self.state.batches(epoch, first), first):
+        for batch, indices in enumerate(self.state, self.state.first_batch):
             random_values = torch.rand(3, len(indices), generator=self.state.generator(epoch, batch))
             across, down, flipped = (
                 random_values[0].tolist(),
                 random_values[1].tolist(),
                 (random_values[2] < 0.5).tolist(),
             )
-            yield list(zip(indices.tolist(), across, down, flipped))  # noqa: B905 (Python 3.9 has no `strict`)
+            yield list(zip(indices, across, down, flipped))  # noqa: B905 (Python 3.9 has no `strict`)
 
 
 def list_images(folder):
@@ -208,21 +215,20 @@ class Archive:
         numbers = range(len(open_job_stream(index)[0]))
         test = numbers[args.test_every - 1 :: args.test_every]
         train = [number for number in numbers if (number + 1) % args.test_every]
-        batch_size = max(1, args.batch_size // world)
         # Forked workers share the arguments and functions of this process.
-        options = {"batch_size": batch_size, "num_workers": workers, "multiprocessing_context": "fork"}
+        options = {"batch_size": args.batch_size, "num_workers": workers, "multiprocessing_context": "fork"}
         self._random_crop, self._test = RandomCrop(), ()
         if test:
-            test_options = {"decode_fn": center_crop, "shuffle": False, "rank_and_world_size": (0, 1), **options}
-            self._test = make_streaming_loader(index, indices=test, **test_options)
-        self.state = make_streaming_loader(index, decode_fn=self._random_crop, indices=train, seed=args.seed, **options)
+            test_options = {"decode_fn": center_crop, "shuffle": False, "rank": 0, "world_size": 1, **options}
+            self._test = StreamingLoader(index, indices=test, **test_options)
+        self.state = StreamingLoader(index, decode_fn=self._random_crop, indices=train, seed=args.seed, **options)
         self.classes, self.n_images, self.n_test_images = self.state.classes, len(train), len(test)
-        self.n_batches = -(-(len(train) // world) // batch_size)
+        self.n_batches = len(self.state)
 
-    def train(self, epoch, first):
+    def train(self, epoch):
         """Return the batches that are left in this epoch; none if the state is past it."""
         self._random_crop.epoch = epoch
-        batches = self.state if self.has_more(epoch, first) else ()
+        batches = self.state if self.state.epoch == epoch else ()
         return (normalise(pixels, labels) for pixels, labels in batches)
 
     def has_more(self, epoch, n_done):
@@ -236,7 +242,7 @@ class Archive:
 class RandomCrop:
     """A random crop and flip that depends only on the seed, the epoch and the image."""
 
-    epoch = 1
+    epoch = 0
 
     def __call__(self, data, label):
         next_random = random.Random(f"{args.seed} {self.epoch} {zlib.crc32(data)}").random
@@ -333,8 +339,8 @@ def train(epoch, start):
     """Train on one epoch from `start` on. Return the mean loss of this process."""
     model.train()
     total_loss, started_at, last_report = start.extra.get("total_loss", 0.0), time.monotonic(), 0.0
-    for n_done, (x, y) in enumerate(data.train(epoch, start.batch), start.batch + 1):
-        step = (epoch - 1) * data.n_batches + min(n_done, data.n_batches)
+    for n_done, (x, y) in enumerate(data.train(epoch), start.batch + 1):
+        step = epoch * data.n_batches + min(n_done, data.n_batches)
         for group in optimizer.param_groups:
             group["lr"] = learning_rate(step)
         with torch.autocast(device.type, dtype=half, enabled=use_cuda):
@@ -346,7 +352,7 @@ def train(epoch, start):
         total_loss += loss.item()
         if rank == 0 and time.monotonic() - last_report >= REPORT_EVERY_S:
             last_report = time.monotonic()
-            speed = round((n_done - start.batch) * args.batch_size / (last_report - started_at), 1)
+            speed = round((n_done - start.batch) * args.batch_size * world / (last_report - started_at), 1)
             progress = {"epoch": epoch, "epochs": args.epochs, "step": step, "total_steps": total_steps}
             log_metrics(**progress, loss=finite(loss.item()), images_per_second=speed)
         if data.has_more(epoch, n_done) and checkpoint.should_save(args.save_every):
@@ -355,7 +361,7 @@ def train(epoch, start):
                 checkpoint.exit_for_requeue()  # exit code 85: another attempt resumes from here
     loss = finite(total_loss / data.n_batches)
     # Save before testing, which takes long: another attempt resumes with the test.
-    step = epoch * data.n_batches
+    step = (epoch + 1) * data.n_batches
     checkpoint.save(epoch=epoch, batch=data.n_batches, step=step, total_loss=total_loss, history=history)
     if checkpoint.should_stop():
         checkpoint.exit_for_requeue()
@@ -442,8 +448,8 @@ if rank == 0:
     if start.step:
         print(f"resuming in epoch {start.epoch} after {start.batch} of {data.n_batches} batches", flush=True)
 
-for epoch in range(start.epoch, args.epochs + 1):
-    started_at, step = time.monotonic(), epoch * data.n_batches
+for epoch in range(start.epoch, args.epochs):
+    started_at, step = time.monotonic(), (epoch + 1) * data.n_batches
     loss = train(epoch, start if epoch == start.epoch else TrainingState(epoch))
     row = {"loss": loss, **test()} if rank == 0 else {}
     if rank == 0:
@@ -452,7 +458,7 @@ for epoch in range(start.epoch, args.epochs + 1):
         print(f"epoch {epoch}: loss {loss:.3f}{accuracy}, {time.monotonic() - started_at:.0f} s", flush=True)
     history.append({"epoch": epoch, **row})
     checkpoint.save(epoch=epoch + 1, step=step, metrics=row, history=history)
-    if epoch < args.epochs and checkpoint.should_stop():
+    if epoch + 1 < args.epochs and checkpoint.should_stop():
         checkpoint.exit_for_requeue()
 
 checkpoint.close()

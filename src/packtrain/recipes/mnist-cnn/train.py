@@ -41,7 +41,7 @@ def positive(text):
 
 parser = argparse.ArgumentParser(description="Train a small convolutional network on MNIST.")
 parser.add_argument("--data", type=Path, required=True, help="folder with the four idx files")
-parser.add_argument("--batch-size", type=positive, default=64, help="over all processes")
+parser.add_argument("--batch-size", type=positive, default=64, help="of each process")
 parser.add_argument("--test-batch-size", type=positive, default=1000)
 parser.add_argument("--epochs", type=positive, default=14)
 parser.add_argument("--lr", type=float, default=1.0, help="Adadelta's learning rate in the first epoch")
@@ -115,12 +115,12 @@ class Net(nn.Module):
 # one epoch of training, one pass of testing
 
 
-def train(epoch, first, total_loss):
-    """Train on the batches of one epoch from `first` on. Return the mean loss of the whole epoch."""
+def train(epoch, total_loss):
+    """Train on the batches that are left of one epoch. Return the mean loss of the whole epoch."""
     model.train()
     last_report = 0.0
-    for batch, indices in enumerate(sampler.batches(epoch, first), first):
-        indices = indices.to(device)
+    for batch, indices in enumerate(sampler, sampler.first_batch):
+        indices = torch.tensor(indices, device=device)
         with torch.autocast(device.type, dtype=half, enabled=use_cuda):
             output = model(to_input(train_images[indices]))
         # The sum over this rank's share, divided by the size of the whole batch, because ranks average gradients.
@@ -130,7 +130,7 @@ def train(epoch, first, total_loss):
         scaler.step(optimizer)
         scaler.update()
         total_loss += loss.detach()
-        step = (epoch - 1) * len(sampler) + batch + 1
+        step = epoch * len(sampler) + batch + 1
         if time.monotonic() - last_report >= REPORT_EVERY_S:
             last_report = time.monotonic()
             share_loss = finite(loss.item() * world)  # the loss of this rank's share
@@ -236,6 +236,7 @@ ckpt = Checkpoint(
     scaler=scaler,
     sampler=sampler,
     monitor="accuracy",
+    mode="max",
 )
 try:
     start = ckpt.restore()
@@ -248,20 +249,21 @@ if start.step:
     print_once(f"resuming from the checkpoint: epoch {start.epoch}, {start.step:,} of {total_steps:,} steps are done")
 started_at, earlier_seconds = time.monotonic(), start.extra.get("seconds", 0.0)
 history = list(start.extra.get("history", []))
-for epoch in range(start.epoch, args.epochs + 1):
+for epoch in range(start.epoch, args.epochs):
+    sampler.set_epoch(epoch)
     epoch_started_at, is_resumed = time.monotonic(), epoch == start.epoch
-    first = start.batch if is_resumed else 0
+    n_images = (len(sampler) - sampler.first_batch) / len(sampler) * len(train_labels)
     losses = start.extra.get("losses", ()) if is_resumed else ()  # so far, of each rank of the earlier attempt
-    loss = train(epoch, first, torch.tensor(sum(losses[rank::world]), dtype=torch.float32, device=device))
-    n_images = (len(sampler) - first) / len(sampler) * len(train_labels)
+    loss = train(epoch, torch.tensor(sum(losses[rank::world]), dtype=torch.float32, device=device))
     speed = round(n_images / (time.monotonic() - epoch_started_at))
+    step = (epoch + 1) * len(sampler)
     if rank == 0:  # the other ranks wait in `save`
         test_loss, accuracy = test()
         row = {"loss": loss, "accuracy": accuracy, "test_loss": test_loss, "images_per_second": speed}
-        log_metrics(epoch=epoch, epochs=args.epochs, step=epoch * len(sampler), total_steps=total_steps, **row)
+        log_metrics(epoch=epoch, epochs=args.epochs, step=step, total_steps=total_steps, **row)
         print_once(f"epoch {epoch}: loss {loss:.3f}, test accuracy {accuracy:.1%}, {speed} images/s")
         history.append({"epoch": epoch, **row})
-    save(epoch + 1, 0, epoch * len(sampler), metrics=history[-1] if history else None)
+    save(epoch + 1, 0, step, metrics=history[-1] if history else None)
 
 if rank == 0:
     seconds = round(earlier_seconds + time.monotonic() - started_at, 1)

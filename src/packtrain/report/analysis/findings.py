@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from packtrain.formatting import format_duration, format_percent, format_slot_hours
 from packtrain.report.analysis.by_site import SiteSummary
 from packtrain.report.analysis.common_factors import find_common_factor
 from packtrain.report.analysis.distribution import Distribution
@@ -19,7 +20,6 @@ from packtrain.report.analysis.time_accounting import (
     TimeUse,
 )
 from packtrain.report.history import ExecutionRecord, FailureCategory, InputTransfer, JobHistory, Outcome
-from packtrain.report.number_format import format_duration_coarse, format_hours, format_percent
 
 _MIN_NOTABLE_S = 60.0
 _MIN_FRACTION = {TimeUse.OVERHEAD: 0.05, TimeUse.CHECKPOINT_RESTART: 0.05}  # of the wallclock; 0.01 for other time uses
@@ -79,12 +79,12 @@ def _useful_time(history: JobHistory, stats: ReportStats) -> Iterator[Finding]:
         return
     compute = stats.fraction_of_wallclock(TimeUse.USEFUL_COMPUTE) or 0.0
     transfer = stats.fraction_of_wallclock(TimeUse.USEFUL_TRANSFER) or 0.0
-    text = f"Of {format_hours(stats.wallclock_s)} of slot time, {format_percent(compute)} was useful compute"
+    text = f"Of {format_slot_hours(stats.wallclock_s)} of slot time, {format_percent(compute)} was useful compute"
     if transfer:
         text += f" and {format_percent(transfer)} was the one transfer that each job needs"
     wasted_s = sum(stats.time_use_s.get(use, 0.0) for use in WASTED)
     if wasted_s >= _MIN_NOTABLE_S:
-        text += f"; {format_hours(wasted_s)} were wasted"
+        text += f"; {format_slot_hours(wasted_s)} were wasted"
     yield Finding(f"{text}.", 0.25)  # a large loss comes before it
 
 
@@ -95,7 +95,7 @@ def _wasted_time(history: JobHistory, stats: ReportStats) -> Iterator[Finding]:
     for use, predicate in _TIME_USE_TEXT.items():
         seconds, fraction = stats.time_use_s.get(use, 0.0), stats.fraction_of_wallclock(use) or 0.0
         if seconds >= _MIN_NOTABLE_S and fraction >= _MIN_FRACTION.get(use, 0.01):
-            text = f"{format_percent(fraction)} of the slot time ({format_hours(seconds)}) {predicate}"
+            text = f"{format_percent(fraction)} of the slot time ({format_slot_hours(seconds)}) {predicate}"
             details = f"{_concentration(use, stats.job_time_use)}{_no_checkpoint_note(use, history)}"
             yield Finding(f"{text}{details}.", fraction)
 
@@ -185,7 +185,7 @@ def _not_retried_note(stats: ReportStats) -> str:
     immediate = [row for row in stats.job_summaries if _failed_immediately(row)]
     if len(immediate) < 2:
         return ""
-    slowest = format_duration_coarse(max(1.0, max(row.slot_s for row in immediate)))
+    slowest = format_duration(max(1.0, max(row.slot_s for row in immediate)))
     return f" {len(immediate):,} jobs failed in transfer within {slowest} and were not retried."
 
 
@@ -216,7 +216,7 @@ def _unfinished_jobs(history: JobHistory, stats: ReportStats) -> Iterator[Findin
         return
     running = sum(job.outcome in UNFINISHED_OUTCOMES and _is_on_slot(job.executions) for job in history.jobs)
     seconds = stats.time_use_s.get(TimeUse.IN_PROGRESS, 0.0)
-    in_progress = f"; {format_hours(seconds)} of slot time are in progress" if seconds >= _MIN_NOTABLE_S else ""
+    in_progress = f"; {format_slot_hours(seconds)} of slot time are in progress" if seconds >= _MIN_NOTABLE_S else ""
     verb = "has" if count == 1 else "have"
     text = f"{count:,} of {_count_jobs(stats.jobs)} {verb} not ended ({running:,} on a slot){in_progress}."
     yield Finding(text, count / stats.jobs)
@@ -243,9 +243,9 @@ def _long_tail(history: JobHistory, stats: ReportStats) -> Iterator[Finding]:
         return
     jobs = "jobs" if completion.count == stats.jobs else "succeeded jobs"
     text = (
-        f"Half of the {jobs} completed within {format_duration_coarse(completion.median)} of their first match, but 5% "
-        f"took more than {format_duration_coarse(completion.p95)} ({stats.p95_over_median:.1f} times as long), "
-        f"the slowest {format_duration_coarse(completion.maximum)}"
+        f"Half of the {jobs} completed within {format_duration(completion.median)} of their first match, but 5% "
+        f"took more than {format_duration(completion.p95)} ({stats.p95_over_median:.1f} times as long), "
+        f"the slowest {format_duration(completion.maximum)}"
     )
     yield Finding(f"{text}{_slow_job_cause(stats, completion)}.", 0.2)
 
@@ -282,8 +282,8 @@ def _queue_wait(history: JobHistory, stats: ReportStats) -> Iterator[Finding]:
     typical_s = stats.completion_s.median if stats.completion_s else 0.0
     if not wait or wait.median < _MIN_NOTABLE_S or wait.median < 0.2 * typical_s:
         return
-    text = f"Half of the jobs waited {format_duration_coarse(wait.median)} or longer for their first slot"
-    yield Finding(f"{text}; the longest wait was {format_duration_coarse(wait.maximum)}.", 0.12)
+    text = f"Half of the jobs waited {format_duration(wait.median)} or longer for their first slot"
+    yield Finding(f"{text}; the longest wait was {format_duration(wait.maximum)}.", 0.12)
 
 
 # Sites
@@ -293,10 +293,10 @@ def _slow_sites(history: JobHistory, stats: ReportStats) -> Iterator[Finding]:
     for (fast, best), (slow, worst) in _fastest_and_slowest((site, site.compute_time_s) for site in stats.sites):
         text = (
             f"Compute took {_format_ratio(worst.median / best.median)} as long at {slow} (median "
-            f"{format_duration_coarse(worst.median)}) as at {fast} ({format_duration_coarse(best.median)})"
+            f"{format_duration(worst.median)}) as at {fast} ({format_duration(best.median)})"
         )
         if worst.maximum >= 2 * worst.minimum > 0:
-            lowest, highest = format_duration_coarse(worst.minimum), format_duration_coarse(worst.maximum)
+            lowest, highest = format_duration(worst.minimum), format_duration(worst.maximum)
             text += f"; at {slow} it ranged from {lowest} to {highest}"
         yield Finding(f"{text}{_parameter_caveat(history)}.", 0.14)
 
@@ -313,8 +313,8 @@ def _slow_transfers(history: JobHistory, stats: ReportStats) -> Iterator[Finding
         if worst.median >= _MIN_NOTABLE_S:
             ratio = _format_ratio(worst.median / best.median)
             text = (
-                f"The median transfer to {fast} took {format_duration_coarse(best.median)}; to {slow} it took {ratio} "
-                f"as long ({format_duration_coarse(worst.median)})."
+                f"The median transfer to {fast} took {format_duration(best.median)}; to {slow} it took {ratio} "
+                f"as long ({format_duration(worst.median)})."
             )
             yield Finding(text, 0.11)
 
@@ -342,8 +342,8 @@ def _warm_caches(history: JobHistory, stats: ReportStats) -> Iterator[Finding]:
             route = " from ".join(name for name in (transfer.site or "an unknown site", transfer.source) if name)
             which = "later transfers" if history.has_timestamps else "repeated transfers of the same job"
             text = (
-                f"The first transfers to {route} took {format_duration_coarse(cold.median)} (median), {which} "
-                f"{format_duration_coarse(warm.median)}: warm caches make a difference."
+                f"The first transfers to {route} took {format_duration(cold.median)} (median), {which} "
+                f"{format_duration(warm.median)}: warm caches make a difference."
             )
             yield Finding(text, 0.1)
 
@@ -364,8 +364,8 @@ def _transfer_time_limit(history: JobHistory, stats: ReportStats) -> Iterator[Fi
         return
     known = " with a known duration" if history.kind == "table" else ""
     text = (
-        f"No complete transfer took longer than {format_duration_coarse(longest_s)}, and no failed transfer{known} "
-        f"(except those that failed within a minute) took less than {format_duration_coarse(failed_s[0])}: "
+        f"No complete transfer took longer than {format_duration(longest_s)}, and no failed transfer{known} "
+        f"(except those that failed within a minute) took less than {format_duration(failed_s[0])}: "
         "a time limit between the two is likely"
     )
     yield Finding(f"{text}.", 0.24)

@@ -9,9 +9,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 
+from packtrain.formatting import format_duration, format_percent, format_slot_hours
 from packtrain.report.analysis.statistics import ReportStats
 from packtrain.report.analysis.time_accounting import LOST_COMPUTE, WASTED, TimeUse
-from packtrain.report.number_format import format_duration_coarse, format_hours, format_percent
 
 
 class Unit(str, Enum):
@@ -96,4 +96,4 @@ def format_value(value: float | None, unit: Unit) -> str:
         return f"{value:.1f}"
     if unit is Unit.FRACTION:
         return format_percent(value)
-    return format_hours(value) if unit is Unit.SLOT_SECONDS else format_duration_coarse(value)
+    return format_slot_hours(value) if unit is Unit.SLOT_SECONDS else format_duration(value)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
+from packtrain.formatting import format_duration, pluralize
 from packtrain.report.analysis.statistics import ReportStats
 from packtrain.report.analysis.time_accounting import classify_job_time
 from packtrain.report.charts import palette
@@ -21,7 +22,6 @@ from packtrain.report.charts.canvas.drawing import Box, Drawing, text_width
 from packtrain.report.charts.canvas.scales import LinearScale, time_ticks
 from packtrain.report.charts.palette import MUTED, TEXT, ThemeColor
 from packtrain.report.history import JobHistory, JobRecord, Outcome
-from packtrain.report.number_format import format_duration_coarse
 
 MAX_BARS = 1000
 _MAX_TOOLTIPS = 120
@@ -76,7 +76,7 @@ def draw_completion(bars: Sequence[Bar], stats: ReportStats, width: float) -> Dr
 
 
 def _axis_label(count: int, room: float) -> str:
-    label = f"{count:,} succeeded job{'s' if count != 1 else ''}"
+    label = pluralize(count, "succeeded job")
     longer = f"{label}, from the fastest to the slowest"
     return longer if count > 1 and text_width(longer, SMALL_FONT) <= room else label
 
@@ -90,8 +90,8 @@ def _draw_bars(drawing: Drawing, plot: PlotArea, bars: Sequence[Bar], scale: Lin
         x = plot.left + number * step + (step - bar_width) / 2
         for color, box in _stack(parts, x, bar_width, scale):
             if len(bars) <= _MAX_TOOLTIPS:
-                part = f"{color.label} {format_duration_coarse(parts[color])}"
-                drawing.rect(box, color, f"{job.id}: {part} of {format_duration_coarse(seconds)}")
+                part = f"{color.label} {format_duration(parts[color])}"
+                drawing.rect(box, color, f"{job.id}: {part} of {format_duration(seconds)}")
             else:
                 boxes_by_color.setdefault(color, []).append(box)
     for color, boxes in boxes_by_color.items():
@@ -112,11 +112,11 @@ def _reference_lines(stats: ReportStats) -> list[tuple[float, str]]:
     completion = stats.completion_s
     if completion is None:
         return []
-    lines = [(completion.median, f"median {format_duration_coarse(completion.median)}")]
+    lines = [(completion.median, f"median {format_duration(completion.median)}")]
     if completion.count > 1:
         lines += [
-            (completion.p95, f"p95 {format_duration_coarse(completion.p95)}"),
-            (completion.maximum, f"slowest {format_duration_coarse(completion.maximum)}"),
+            (completion.p95, f"p95 {format_duration(completion.p95)}"),
+            (completion.maximum, f"slowest {format_duration(completion.maximum)}"),
         ]
     return lines
 

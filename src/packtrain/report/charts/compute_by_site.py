@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from packtrain.formatting import format_duration
 from packtrain.report.analysis.by_site import SiteSummary
 from packtrain.report.analysis.distribution import Distribution
 from packtrain.report.analysis.statistics import ReportStats
@@ -11,7 +12,6 @@ from packtrain.report.charts.canvas.axes import SMALL_FONT, PlotArea, draw_x_axi
 from packtrain.report.charts.canvas.drawing import Drawing, shorten_to_width
 from packtrain.report.charts.canvas.scales import LinearScale, downsample_evenly, time_ticks
 from packtrain.report.charts.palette import BACKGROUND, EXECUTE, TEXT
-from packtrain.report.number_format import format_duration_coarse
 
 MAX_SITES = 12
 _ROW = 52.0
@@ -77,7 +77,7 @@ def _draw_distribution(drawing: Drawing, distribution: Distribution, y: float, s
     left, right = scale(distribution.p25), scale(distribution.p75)
     middle, mean = scale(distribution.median), scale(distribution.mean)
     values = {"median": distribution.median, "mean": distribution.mean, "max": distribution.maximum}
-    tooltip = f"{name}: {', '.join(f'{key} {format_duration_coarse(value)}' for key, value in values.items())}"
+    tooltip = f"{name}: {', '.join(f'{key} {format_duration(value)}' for key, value in values.items())}"
     drawing.rect((left, y - 9, max(2.0, right - left), 18), EXECUTE, tooltip, rounded=4, opacity=0.35)
     drawing.line(((middle, y - 13), (middle, y + 13)), TEXT, 2.2)
     drawing.dots([(mean, y)], 4.6, TEXT, tooltip)

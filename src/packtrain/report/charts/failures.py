@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from packtrain.formatting import format_percent, format_slot_hours
 from packtrain.report.analysis.statistics import FailureSummary, ReportStats
 from packtrain.report.charts import palette
 from packtrain.report.charts.canvas.axes import SMALL_FONT, label_column_width
 from packtrain.report.charts.canvas.drawing import Drawing, shorten_to_width
-from packtrain.report.number_format import format_hours, format_percent
 
 _ROW, _HEAD = 34.0, 26.0
 
@@ -45,4 +45,4 @@ def _format_failure(row: FailureSummary, level: str, width: float) -> str:
     """Return the label of a bar: 16 jobs · 76% · 12 h."""
     noun = level[:-1] if row.count == 1 else level
     label = f"{row.count:,} {noun} · {format_percent(row.fraction)}"
-    return f"{label} · {format_hours(row.slot_s)}" if width > 450 else label
+    return f"{label} · {format_slot_hours(row.slot_s)}" if width > 450 else label

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import accumulate
 
+from packtrain.formatting import format_duration, format_percent, format_slot_hours, pluralize
 from packtrain.report.analysis.statistics import ReportStats
 from packtrain.report.analysis.time_accounting import TimeUse
 from packtrain.report.charts.canvas.axes import SMALL_FONT, PlotArea, draw_y_axis, label_column_width
 from packtrain.report.charts.canvas.drawing import Drawing, text_width
 from packtrain.report.charts.canvas.scales import LinearScale, time_ticks
 from packtrain.report.charts.palette import MUTED, TEXT, WASTED_TRANSFER
-from packtrain.report.number_format import format_duration_coarse, format_hours
 
 MAX_BARS = 1000
 _MAX_TOOLTIPS = 120
@@ -42,8 +42,8 @@ def draw_lost_transfers(stats: ReportStats, width: float) -> Drawing:
 
 
 def _axis_label(losses: Sequence[Loss], jobs: int, room: float) -> str:
-    label = f"{len(losses):,} of {jobs:,} job{'s' if jobs != 1 else ''}"
-    longer = f"{label} wasted {format_hours(sum(loss for _, loss in losses))}, the largest loss first"
+    label = f"{len(losses):,} of {pluralize(jobs, 'job')}"
+    longer = f"{label} wasted {format_slot_hours(sum(loss for _, loss in losses))}, the largest loss first"
     return longer if text_width(longer, SMALL_FONT) <= room else label
 
 
@@ -54,7 +54,7 @@ def _draw_bars(drawing: Drawing, plot: PlotArea, losses: Sequence[Loss], scale: 
     for number, (job, loss) in enumerate(losses if len(losses) <= _MAX_TOOLTIPS else ()):
         x = plot.left + number * step + (step - width) / 2
         y = scale(loss)
-        drawing.rect((x, y, width, plot.bottom - y), WASTED_TRANSFER, f"{job}: {format_duration_coarse(loss)}")
+        drawing.rect((x, y, width, plot.bottom - y), WASTED_TRANSFER, f"{job}: {format_duration(loss)}")
     if len(losses) > _MAX_TOOLTIPS:
         tops = [(plot.left + number * step, scale(loss)) for number, (_, loss) in enumerate(losses)]
         drawing.rects(((x, y, step, plot.bottom - y) for x, y in tops), WASTED_TRANSFER)
@@ -66,7 +66,7 @@ def _draw_majority_line(drawing: Drawing, plot: PlotArea, losses: Sequence[Loss]
     if not 0 < count < len(losses) * 0.75:
         return
     x = plot.left + plot.width * count / len(losses)
-    label = f"{count:,} job{'s' if count > 1 else ''}: {_MAJORITY:.0%} of the wasted time"
+    label = f"{pluralize(count, 'job')}: {format_percent(_MAJORITY)} of the wasted time"
     drawing.line(((x, plot.top - 8), (x, plot.bottom)), MUTED, 1.0, dashed=True)
     left = min(x - 4, plot.right - text_width(label, 12, bold=True))
     drawing.text(label, left, plot.top - 14, color=TEXT, bold=True)

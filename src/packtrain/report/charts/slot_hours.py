@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from packtrain.formatting import format_percent, format_slot_hours
 from packtrain.report.analysis.by_site import SiteSummary
 from packtrain.report.analysis.statistics import ReportStats
 from packtrain.report.analysis.time_accounting import USEFUL, WASTED, TimeUse
@@ -20,7 +21,6 @@ from packtrain.report.charts.canvas.axes import (
 from packtrain.report.charts.canvas.drawing import Drawing, shorten_to_width, text_width
 from packtrain.report.charts.canvas.scales import LinearScale, hour_ticks
 from packtrain.report.charts.palette import MUTED, ThemeColor
-from packtrain.report.number_format import format_hours, format_percent
 
 MAX_SITES = 12
 _BAR, _ROW, _SITE_ROW = 46.0, 23.0, 28.0
@@ -50,7 +50,7 @@ def _draw_brackets(drawing: Drawing, uses: TimeUseSeconds, width: float) -> None
     """Draw `useful 378 h · 50%` and `wasted 383 h · 50%` at the ends of the bar, without hours if it is narrow."""
     total = sum(uses.values())
     parts = [(name, sum(uses.get(use, 0.0) for use in group)) for name, group in _BRACKETS]
-    long = [f"{name} {format_hours(part)} · {format_percent(part / total)}" for name, part in parts if part]
+    long = [f"{name} {format_slot_hours(part)} · {format_percent(part / total)}" for name, part in parts if part]
     short = [f"{name} {format_percent(part / total)}" for name, part in parts if part]
     fits = sum(text_width(label, 13, bold=True) for label in long) + _MIN_SPACING <= width
     for (_, part), x, anchor in zip(parts, (0, width), ("start", "end"), strict=True):
@@ -66,7 +66,7 @@ def _draw_bar(drawing: Drawing, uses: TimeUseSeconds, box: tuple[float, float, f
     for use in TimeUse:
         part = uses.get(use, 0.0) / total * width if total else 0.0
         if part:
-            tooltip = f"{use.value}: {format_hours(uses[use])}, {format_percent(uses[use] / total)}"
+            tooltip = f"{use.value}: {format_slot_hours(uses[use])}, {format_percent(uses[use] / total)}"
             drawing.rect((x, top, part, height), palette.COLOR_BY_TIME_USE[use], tooltip)
             x += part
 
@@ -77,7 +77,7 @@ def _draw_legend_entry(
     """Draw a legend entry: ■ wasted transfer     334 h  44%."""
     (x, y), total = position, sum(uses.values())
     part = f"{format_percent(uses[use] / total)}"
-    hours = format_hours(uses[use])
+    hours = format_slot_hours(uses[use])
     drawing.rect((x, y, 12, 12), palette.COLOR_BY_TIME_USE[use], rounded=2.5)
     drawing.text(part, x + room, y + 10.5, anchor="end", bold=True)
     drawing.muted_text(hours, x + room - 50, y + 10.5, "end", 12)

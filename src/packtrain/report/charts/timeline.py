@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from packtrain.formatting import format_duration
 from packtrain.report.analysis.statistics import job_labels
 from packtrain.report.analysis.time_accounting import classify_job_time
 from packtrain.report.charts import palette
@@ -23,7 +24,6 @@ from packtrain.report.charts.canvas.drawing import Box, Drawing, shorten_to_widt
 from packtrain.report.charts.canvas.scales import LinearScale, count_ticks, time_ticks
 from packtrain.report.charts.palette import ThemeColor
 from packtrain.report.history import JobHistory, JobRecord, Outcome
-from packtrain.report.number_format import format_duration_coarse
 
 MAX_ROWS = 1000
 _MAX_NAMED_ROWS = 40  # more rows have no room for names
@@ -96,7 +96,7 @@ def _timeline_bars(job: JobRecord) -> Iterator[TimelineBar]:
 
 def format_tooltip(row: TimelineRow, bar: TimelineBar) -> str:
     """Return a tooltip: 794570.010 · execution 2 · CHTC · wasted transfer 1 h 2 min."""
-    return f"{row.name}{bar.label} · {bar.color.label} {format_duration_coarse(bar.end - bar.start)}"
+    return f"{row.name}{bar.label} · {bar.color.label} {format_duration(bar.end - bar.start)}"
 
 
 def draw_timeline(all_rows: TimelineRows, width: float) -> Drawing:

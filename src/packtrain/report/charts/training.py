@@ -83,6 +83,9 @@ class MetricPanel:
     metrics: tuple[str, ...]  # the first is the main one
     is_percent: bool = False
 
+    def format_value(self, value: float) -> str:
+        return f"{value:.1%}" if self.is_percent else f"{value:.3g}"
+
 
 def choose_panels(curves: TrainingCurves) -> list[MetricPanel]:
     """Choose the panels: the loss, and one metric of the quality of the model."""
@@ -180,7 +183,7 @@ def _line_label(curve: TrainingCurve, metric: str, panel: MetricPanel, color: st
     if not finite:
         return []
     value = finite[-1][1]
-    value_text = "nan" if curve.nonfinite_from(metric) is not None else _format_value(value, panel)
+    value_text = "nan" if curve.nonfinite_from(metric) is not None else panel.format_value(value)
     return [LineLabel(value, f"{_shorten(label)}  {value_text}", color)]
 
 
@@ -274,7 +277,7 @@ def _ranked_labels(
     for name, rank in ranks.items() if ranked else ():
         curve, value = ranked[rank]
         yield LineLabel(
-            value, f"{name}  {_format_value(value, panel)}", colors[curve.job_id], subtext=_shorten(curve.label)
+            value, f"{name}  {panel.format_value(value)}", colors[curve.job_id], subtext=_shorten(curve.label)
         )
 
 
@@ -326,10 +329,6 @@ def _finite_points(line: Sequence[CurvePoint]) -> list[CurvePoint]:
 
 def _shorten(label: str) -> str:
     return label if len(label) <= _MAX_LABEL_LENGTH else label[: _MAX_LABEL_LENGTH - 1] + "…"
-
-
-def _format_value(value: float, panel: MetricPanel) -> str:
-    return f"{value:.1%}" if panel.is_percent else f"{value:.3g}"
 
 
 def _to_xy(line: Sequence[CurvePoint]) -> tuple[list[float], list[float]]:

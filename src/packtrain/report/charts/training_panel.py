@@ -115,7 +115,7 @@ def _draw_panel(
 
 def _draw_line_label(drawing: Drawing, plot: PlotArea, panel: MetricPanel, line: ChartLine, y: float) -> None:
     is_nonfinite = line.curve.nonfinite_from(panel.metrics[0]) is not None
-    value = "not finite" if is_nonfinite else f"{line.last:.1%}" if panel.is_percent else f"{line.last:.3g}"
+    value = "not finite" if is_nonfinite else panel.format_value(line.last)
     label = f"{line.name} {value}" if line.name != line.curve.label else f"{value}  {line.name}"
     drawing.dots([(plot.right + 10, y)], 3.5, line.color)
     drawing.text(

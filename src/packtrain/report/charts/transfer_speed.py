@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from packtrain.formatting import format_duration, format_rate
 from packtrain.report.analysis.distribution import quantile
 from packtrain.report.analysis.input_transfers import SiteTransfer, collect_site_transfers
 from packtrain.report.charts.canvas.axes import (
@@ -35,7 +36,6 @@ from packtrain.report.charts.canvas.scales import (
 )
 from packtrain.report.charts.palette import TEXT, TRANSFER, WASTED_TRANSFER
 from packtrain.report.history import JobHistory
-from packtrain.report.number_format import format_duration_coarse, format_rate
 
 MAX_SITES = 8
 MAX_DOTS = 500  # per site and color
@@ -64,7 +64,7 @@ class TransferPoints:
     max_duration_s: float
 
     def format_value(self, value: float) -> str:
-        return format_rate(value) if self.has_rates else format_duration_coarse(value)
+        return format_rate(value) if self.has_rates else format_duration(value)
 
 
 def transfer_points_of(history: JobHistory) -> TransferPoints:

@@ -6,13 +6,13 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timezone
 
+from packtrain.formatting import format_duration, format_percent, format_slot_hours
 from packtrain.report.analysis.findings import Finding
 from packtrain.report.analysis.statistics import ReportStats
 from packtrain.report.analysis.time_accounting import TimeUse
 from packtrain.report.charts.canvas.svg import escape_xml, to_svg
 from packtrain.report.charts.catalog import ReportChart
 from packtrain.report.history import JobHistory
-from packtrain.report.number_format import format_duration_coarse, format_hours, format_percent
 
 # Numbers with units: 44%, 4 h 57 min, 13 jobs
 _UNIT_PATTERN = r"(?:\s?%|×|\s(?:h|min|s|d|GB|MB/s|kB/s|jobs?|executions?|times)\b|(?=\sof\b))"
@@ -32,7 +32,7 @@ def render_subtitle(history: JobHistory, stats: ReportStats) -> str:
     """Render the subtitle: 100 jobs, 120 executions, 761 h of slot time · from an HTCondor log · 2026-11-12."""
     counts = [_count_noun(stats.jobs, "job"), _count_noun(stats.executions, "execution")]
     if stats.wallclock_s:
-        counts.append(f"{format_hours(stats.wallclock_s)} of slot time")
+        counts.append(f"{format_slot_hours(stats.wallclock_s)} of slot time")
     source = _SOURCE_TEXT.get(history.kind, history.kind)
     return escape_xml(" · ".join([", ".join(counts), source, *_date_range(history)]))
 
@@ -103,7 +103,7 @@ def _make_cards(stats: ReportStats) -> Iterator[tuple[str, str, str]]:
     if stats.executions:
         yield "Retries", f"{stats.retries:,}", _format_retries(stats)
     if stats.makespan_s:
-        yield "Makespan", format_duration_coarse(stats.makespan_s), "first submission to last end"
+        yield "Makespan", format_duration(stats.makespan_s), "first submission to last end"
     if stats.fastest_compute_site:
         yield "Fastest compute", stats.fastest_compute_site, "by median compute time"
     if stats.fastest_transfer_site:
@@ -113,8 +113,8 @@ def _make_cards(stats: ReportStats) -> Iterator[tuple[str, str, str]]:
 def _slot_time_cards(stats: ReportStats) -> Iterator[tuple[str, str, str]]:
     if not stats.wallclock_s or stats.useful_share is None or stats.compute_share is None:
         return
-    detail = f"{format_hours(stats.gpu_s)} of GPU time" if stats.gpu_s else "of all executions"
-    yield "Slot hours", format_hours(stats.wallclock_s), detail
+    detail = f"{format_slot_hours(stats.gpu_s)} of GPU time" if stats.gpu_s else "of all executions"
+    yield "Slot hours", format_slot_hours(stats.wallclock_s), detail
     transfer_share = stats.fraction_of_wallclock(TimeUse.USEFUL_TRANSFER) or 0
     shares = f"compute {format_percent(stats.compute_share)}, transfer {format_percent(transfer_share)}"
     yield "Useful", format_percent(stats.useful_share), shares
@@ -122,7 +122,7 @@ def _slot_time_cards(stats: ReportStats) -> Iterator[tuple[str, str, str]]:
     if wasted_s:
         failed = _count_noun(stats.failed_transfers, "failed transfer")
         detail = f"{format_percent(wasted_s / stats.wallclock_s)} of the total, {failed}"
-        yield "Wasted transfer time", format_hours(wasted_s), detail
+        yield "Wasted transfer time", format_slot_hours(wasted_s), detail
     else:
         yield "Wasted transfer time", "none", "every transfer was useful"
 
@@ -131,11 +131,11 @@ def _completion_cards(stats: ReportStats) -> Iterator[tuple[str, str, str]]:
     completion = stats.completion_s
     if not completion:
         return
-    median = format_duration_coarse(completion.median)
+    median = format_duration(completion.median)
     if completion.count == 1:
         yield "Completion", median, "from the first slot to the end"
         return
-    detail = f"mean {format_duration_coarse(completion.mean)}, p95 {format_duration_coarse(completion.p95)}"
+    detail = f"mean {format_duration(completion.mean)}, p95 {format_duration(completion.p95)}"
     yield "Completion, median", median, detail
     if stats.p95_over_median and stats.max_over_median:
         detail = f"slowest job {stats.max_over_median:.1f}× the median"
@@ -149,7 +149,7 @@ def _loss_cards(stats: ReportStats) -> Iterator[tuple[str, str, str]]:
     if stats.failed_jobs and stats.wallclock_s:
         fraction = format_percent(stats.failed_jobs_s / stats.wallclock_s)
         detail = f"{fraction} of the total, {_count_noun(stats.failed_jobs, 'job')}"
-        yield "Time of failed jobs", format_hours(stats.failed_jobs_s), detail
+        yield "Time of failed jobs", format_slot_hours(stats.failed_jobs_s), detail
     held = {
         "in transfer": stats.held_in_transfer,
         "in compute": stats.held_in_compute,

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from heapq import nlargest
 
+from packtrain.formatting import format_duration, format_percent, format_rate, format_slot_hours
 from packtrain.report.analysis.by_site import SiteSummary, TransferSummary
 from packtrain.report.analysis.compare import MeasureComparison, compare_stats
 from packtrain.report.analysis.distribution import Distribution
@@ -14,7 +15,6 @@ from packtrain.report.analysis.statistics import FailureSummary, JobSummary, Rep
 from packtrain.report.analysis.time_accounting import LOST_COMPUTE, USEFUL, TimeUse
 from packtrain.report.charts.canvas.svg import escape_xml
 from packtrain.report.history import ExecutionRecord, JobHistory, Outcome, Phase
-from packtrain.report.number_format import format_duration_coarse, format_hours, format_percent, format_rate
 
 MAX_ROWS = 2000
 _MAX_PRINTED_ROWS = 60  # longer tables are omitted in print
@@ -120,11 +120,11 @@ def _duration_cell(duration_s: float | None) -> HtmlCell:
     """Format a duration; zero is shown as –, so that other values stand out."""
     if not duration_s:
         return HtmlCell(_EMPTY, None if duration_s is None else 0.0, "number")
-    return HtmlCell(format_duration_coarse(duration_s), duration_s, "number")
+    return HtmlCell(format_duration(duration_s), duration_s, "number")
 
 
 def _hours_cell(duration_s: float) -> HtmlCell:
-    return HtmlCell(format_hours(duration_s), duration_s, "number") if duration_s else HtmlCell(_EMPTY, 0.0, "number")
+    return HtmlCell(format_slot_hours(duration_s) if duration_s else _EMPTY, duration_s, "number")
 
 
 def _percent_cell(part: float, whole: float) -> HtmlCell:

@@ -13,9 +13,11 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from packtrain.events import Event, kinds
-from packtrain.report.history import ExecutionRecord, InputTransfer, Outcome, Phase, PhaseSpan, merge_spans
-from packtrain.report.number_format import replace_control_chars
+from packtrain.formatting import replace_control_chars
+from packtrain.report.history import ExecutionRecord, InputTransfer, Outcome
+from packtrain.report.readers.end_status import RUNNING, EndStatus
 from packtrain.report.readers.values import parse_amount, parse_count
+from packtrain.state.slot_time import Phase, PhaseSpan, SlotSession, merge_spans
 
 # The stage `check` counts as setup: it is neither compute nor transfer, and too short for a phase of its own.
 _PHASE_BY_STAGE = {
@@ -174,6 +176,54 @@ def source_host(stage_data: Mapping[str, Any]) -> str:
     """Return the host of the last source that delivered bytes."""
     source = str(stage_data.get("source", ""))
     return replace_control_chars(urlsplit(source).netloc.rpartition("@")[2] or source)
+
+
+def record_from_session(
+    session: SlotSession,
+    number: int,
+    now: float,
+    status: EndStatus,
+    received_bytes: int | None = None,
+    sent_bytes: int | None = None,
+) -> ExecutionRecord:
+    """Build the record of a slot session.
+
+    Args:
+        session: The session.
+        number: The number of the execution within the job.
+        now: The end of a session that has not ended.
+        status: How it ended, if it has.
+        received_bytes: The size of its inputs according to the pool.
+        sent_bytes: The size of its outputs according to the pool.
+    """
+    status = status if session.ended_at is not None else RUNNING
+    if session.has_reconnected:
+        received_bytes = sent_bytes = None  # these count only what was transferred since
+    spans = session.spans(now)
+    executed_s = sum(span.duration_s for span in spans if span.phase is Phase.EXECUTE)
+    succeeded = status.outcome is Outcome.SUCCEEDED
+    return ExecutionRecord(
+        number,
+        spans,
+        status.outcome,
+        reason=status.reason,
+        category=status.category,
+        input_transfers=tuple(_pool_transfers(session, now, received_bytes)),
+        input_bytes=received_bytes,
+        output_bytes=sent_bytes,
+        retained_compute_s=executed_s if succeeded else min(session.checkpointed_s, executed_s),
+    )
+
+
+def _pool_transfers(session: SlotSession, now: float, received_bytes: int | None) -> Iterator[InputTransfer]:
+    """Yield the pool's own transfers of inputs. The last one completed if the program started after it."""
+    until, n_transfers = now if session.ended_at is None else session.ended_at, len(session.input_times)
+    for index, (start, finished_at) in enumerate(session.input_times):
+        is_last = index == n_transfers - 1
+        complete = is_last and (session.has_executed or (session.ended_at is None and finished_at is not None))
+        size_bytes = received_bytes if n_transfers == 1 else None
+        duration_s = max(0.0, session.input_end(index, until) - start)
+        yield InputTransfer(start, duration_s, size_bytes, complete=complete)
 
 
 def add_agent_timelines(execution: ExecutionRecord, agents: Sequence[AgentTimeline]) -> ExecutionRecord:

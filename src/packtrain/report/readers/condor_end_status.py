@@ -7,18 +7,9 @@ VacateReasonCode.
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
 
 from packtrain.report.history import FailureCategory, Outcome
-
-
-class EndStatus(NamedTuple):
-    """The outcome of an execution or job, its failure category and a message."""
-
-    outcome: Outcome
-    category: FailureCategory
-    reason: str = ""
-
+from packtrain.report.readers.end_status import EndStatus
 
 _C = FailureCategory
 _CATEGORY_BY_HOLD_CODE: dict[int, FailureCategory] = {

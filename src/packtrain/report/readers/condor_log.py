@@ -1,6 +1,7 @@
 """Builds job records from the events of HTCondor user logs, one event at a time.
 
-Only the record of a job that has ended is kept in memory.
+`state.slot_time` turns the events into waits and slot sessions; this module translates them, and collects what else the
+log says about each session. Only the record of a job that has ended is kept in memory.
 
     000 → queued → 040/001 → slot session → 004/007/024 → queued → … → 005/009
                                  └─ 012 → held → 013 → queued
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 
 from packtrain.condor.eventlog import attributes as transfers
 from packtrain.condor.eventlog import event_types as codes
@@ -17,19 +19,115 @@ from packtrain.condor.eventlog.attributes import EventAttributes, event_attribut
 from packtrain.condor.eventlog.job_event import EventTuple, JobEvent, JobId
 from packtrain.errors import FormatError
 from packtrain.events import Event
-from packtrain.report.history import FailureCategory, JobRecord, Outcome, Phase
-from packtrain.report.number_format import replace_control_chars
+from packtrain.formatting import replace_control_chars
+from packtrain.report.history import ExecutionRecord, FailureCategory, JobRecord, Outcome
 from packtrain.report.readers import condor_end_status
-from packtrain.report.readers.agent_timeline import AGENT_EVENT_KINDS, AgentTimeline
-from packtrain.report.readers.condor_end_status import EndStatus
-from packtrain.report.readers.end_status import classify_agent_exit
-from packtrain.report.readers.job_timeline import JobTimeline
+from packtrain.report.readers.agent_timeline import (
+    AGENT_EVENT_KINDS,
+    AgentTimeline,
+    add_agent_timelines,
+    record_from_session,
+    retained_compute_by_emitter,
+    with_retained_compute,
+)
+from packtrain.report.readers.end_status import RUNNING, UNLOGGED_END, EndStatus, classify_agent_exit
 from packtrain.report.readers.site_names import guess_site, node_from_attributes, site_from_attributes
-from packtrain.report.readers.slot_session import SlotSession
 from packtrain.report.readers.values import parse_amount, parse_count
+from packtrain.state.slot_time import PoolEvent, PoolEventKind, SlotSession, SlotTimeline
 
 _UNKNOWN_LOCATION = ("", "")
 _AGENT_EVENT_PREFIX = "packtrain {"  # of each event that an agent writes into the log
+_OUTCOMES_OF_HELD_JOBS = (Outcome.HELD, Outcome.TIME_LIMIT, Outcome.WRONG_OUTPUT, Outcome.REMOVED)
+_HOLD_OR_REMOVE_CODES = (1009, 1023)  # evicted because a user held or removed the job
+_CONTAINER_START_FAILED = 45  # a hold code, but the job is queued again
+
+
+@dataclass(slots=True)
+class _SessionDetails:
+    """What a log says about a session, apart from its times."""
+
+    location: tuple[str, str] = _UNKNOWN_LOCATION  # site, node
+    gpus: float = 0.0
+    received_bytes: int | None = None
+    sent_bytes: int | None = None
+    eviction_code: int = 0  # VacateReasonCode
+    agents: dict[str, AgentTimeline] = field(default_factory=dict)  # by emitter, if it is a packtrain job
+
+    @property
+    def explains_end(self) -> bool | None:
+        """Whether a hold or removal that follows explains the end of the session; None: if it follows at once."""
+        if self.eviction_code in (0, _CONTAINER_START_FAILED):
+            return None
+        return self.eviction_code < 1000 or self.eviction_code in _HOLD_OR_REMOVE_CODES
+
+
+class LogJob:
+    """A job of a log."""
+
+    __slots__ = ("_details", "end_status", "remote_error", "submit_host", "timeline")
+
+    def __init__(self, now: float) -> None:
+        self.timeline = SlotTimeline()
+        self.timeline.last_event_at = now
+        self._details: list[_SessionDetails] = []  # of each session
+        self.end_status = RUNNING  # of the last session or the current hold
+        self.remote_error = ""  # the last error message of a node
+        self.submit_host = ""
+
+    def add(self, kind: PoolEventKind, now: float, status: EndStatus | None = None, has_exited: bool = False) -> None:
+        """Add an event of the pool, with the end status that it gives to the session or to the job."""
+        explains_end = self._details[-1].explains_end if self._details else None
+        self.timeline.add(PoolEvent(kind, now, has_exited=has_exited, cause=status, explains_end=explains_end))
+        if len(self._details) < len(self.timeline.sessions):
+            self._details.append(_SessionDetails())
+            self.remote_error = ""
+        self.end_status = status or self.end_status
+
+    @property
+    def session(self) -> SlotSession | None:
+        """The session that has not ended."""
+        return self.timeline.session
+
+    @property
+    def details(self) -> _SessionDetails:
+        """The details of the last session."""
+        return self._details[-1]
+
+    def finish(self, now: float, status: EndStatus) -> None:
+        """End the job. Users remove held jobs; the hold is why the job failed, not the removal."""
+        if self.timeline.held_at is not None and status.outcome is Outcome.REMOVED:
+            reason = f"{self.end_status.reason}; then removed"
+            status = EndStatus(status.outcome, self.end_status.category, reason)
+        self.add(PoolEventKind.GONE, now, status)
+
+    def to_job_record(self, job_id: str, now: float, finished: bool) -> JobRecord:
+        """Return the job as of `now`. A held job counts as ended, because nothing happens until it is released."""
+        held_at = self.timeline.held_at
+        status = self.end_status
+        if not finished and held_at is None:
+            status = RUNNING._replace(category=status.category, reason=status.reason)
+        return JobRecord(
+            job_id,
+            tuple(self._build_executions(now)),
+            status.outcome,
+            self.timeline.submitted_at,
+            self.timeline.last_event_at if finished else held_at,
+            self.timeline.waits(now),
+            category=status.category,
+            reason=status.reason,
+            held_in_phase=self.timeline.held_in_phase if status.outcome in _OUTCOMES_OF_HELD_JOBS else None,
+        )
+
+    def _build_executions(self, now: float) -> Iterator[ExecutionRecord]:
+        retained_s = retained_compute_by_emitter(agent for one in self._details for agent in one.agents.values())
+        sessions = zip(self.timeline.sessions, self._details, strict=True)
+        for number, (session, details) in enumerate(sessions, 1):
+            status = session.end_cause or UNLOGGED_END
+            record = record_from_session(session, number, now, status, details.received_bytes, details.sent_bytes)
+            record = replace(record, site=details.location[0], node=details.location[1], gpus=details.gpus)
+            agents = list(details.agents.values())
+            record = add_agent_timelines(record, agents)
+            yield with_retained_compute(record, agents, retained_s) if agents else record
 
 
 class LogHistoryBuilder:
@@ -37,7 +135,7 @@ class LogHistoryBuilder:
 
     def __init__(self) -> None:
         self._finished_jobs: dict[JobId, list[tuple[JobRecord, str]]] = {}  # a list, because a job id may be reused
-        self._timelines: dict[JobId, JobTimeline] = {}
+        self._open_jobs: dict[JobId, LogJob] = {}
         self._interned_texts: dict[str, str] = {}  # so that equal texts share memory
         self._latest_event_at = 0.0  # of all finished jobs
         self.has_guessed_sites = False
@@ -45,33 +143,33 @@ class LogHistoryBuilder:
 
     def add_records(self, records: Iterable[EventTuple]) -> None:
         """Add events. They are plain tuples, because most of them only update the time of the last event."""
-        timelines, handlers = self._timelines, _HANDLERS
+        open_jobs, handlers = self._open_jobs, _HANDLERS
         for record in records:
             _, code, job_id, event_at, _, _ = record
-            timeline = timelines.get(job_id) or self._open_timeline(code, job_id, event_at)
-            if timeline is None:
+            job = open_jobs.get(job_id) or self._open_job(code, job_id, event_at)
+            if job is None:
                 continue
-            now = event_at if event_at > timeline.last_event_at else timeline.last_event_at
+            now = max(event_at, job.timeline.last_event_at)
             handler = handlers.get(code)
-            status = handler(self, timeline, JobEvent._make(record), now) if handler is not None else None
-            timeline.last_event_at = now
+            status = handler(self, job, JobEvent._make(record), now) if handler is not None else None
+            job.timeline.last_event_at = now
             if status is not None:
-                timeline.on_finished(now, status)
+                job.finish(now, status)
                 self._close(job_id, finished=True)
 
-    def _open_timeline(self, code: int, job_id: JobId, event_at: float) -> JobTimeline | None:
-        """Open the timeline of a new job: submitted now, or mentioned by a log whose beginning is missing."""
+    def _open_job(self, code: int, job_id: JobId, event_at: float) -> LogJob | None:
+        """Open a new job: submitted now, or mentioned by a log whose beginning is missing."""
         is_new = code == codes.SUBMIT or (job_id not in self._finished_jobs and code in _JOB_EVENT_CODES)
         if not is_new or job_id[1] < 0:
             return None
-        timeline = self._timelines[job_id] = JobTimeline(event_at)
-        return timeline
+        job = self._open_jobs[job_id] = LogJob(event_at)
+        return job
 
     def _close(self, job_id: JobId, finished: bool) -> None:
-        timeline = self._timelines.pop(job_id)
-        self._latest_event_at = max(self._latest_event_at, timeline.last_event_at)
-        job = timeline.to_job_record(f"{job_id[0]}.{job_id[1]}", self._latest_event_at, finished)
-        self._finished_jobs.setdefault(job_id, []).append((job, timeline.submit_host))
+        job = self._open_jobs.pop(job_id)
+        self._latest_event_at = max(self._latest_event_at, job.timeline.last_event_at)
+        record = job.to_job_record(f"{job_id[0]}.{job_id[1]}", self._latest_event_at, finished)
+        self._finished_jobs.setdefault(job_id, []).append((record, job.submit_host))
 
     def intern_text(self, text: str) -> str:
         """Return a shared copy of a text, without control characters."""
@@ -83,120 +181,98 @@ class LogHistoryBuilder:
     def finish(self) -> Iterator[tuple[JobRecord, str]]:
         """End all open jobs. Yield all jobs with their submit hosts, ordered by job id."""
         self._latest_event_at = max(
-            [self._latest_event_at, *(timeline.last_event_at for timeline in self._timelines.values())]
+            [self._latest_event_at, *(job.timeline.last_event_at for job in self._open_jobs.values())]
         )
-        for job_id in list(self._timelines):
+        for job_id in list(self._open_jobs):
             self._close(job_id, finished=False)
         for job_id in sorted(self._finished_jobs):
             yield from self._finished_jobs[job_id]
 
 
-Handler = Callable[[LogHistoryBuilder, JobTimeline, JobEvent, float], "EndStatus | None"]
+Handler = Callable[[LogHistoryBuilder, LogJob, JobEvent, float], "EndStatus | None"]
 
 
-def _on_submit(builder: LogHistoryBuilder, timeline: JobTimeline, record: JobEvent, now: float) -> None:
-    timeline.on_submitted(now, builder.intern_text(str(event_attributes(record).get("SubmitHost", ""))))
+def _on_submit(builder: LogHistoryBuilder, job: LogJob, record: JobEvent, now: float) -> None:
+    is_first = job.timeline.submitted_at is None
+    job.add(PoolEventKind.SUBMITTED, now)
+    if is_first and job.timeline.submitted_at is not None:
+        job.submit_host = builder.intern_text(str(event_attributes(record).get("SubmitHost", "")))
 
 
-def _on_file_transfer(builder: LogHistoryBuilder, timeline: JobTimeline, record: JobEvent, now: float) -> None:
+def _on_file_transfer(builder: LogHistoryBuilder, job: LogJob, record: JobEvent, now: float) -> None:
     builder.has_transfer_events = True
-    handler = _TRANSFER_HANDLERS.get(transfer_type(record))
-    if handler is not None:
-        handler(timeline, now)
+    kind = _TRANSFER_KINDS.get(transfer_type(record))
+    if kind is not None:
+        job.add(kind, now)
 
 
-def _on_input_queued(timeline: JobTimeline, now: float) -> None:
-    _session_for_input(timeline, now).on_input_queued(now)
-
-
-def _on_input_started(timeline: JobTimeline, now: float) -> None:
-    _session_for_input(timeline, now).on_input_started(now)
-
-
-def _session_for_input(timeline: JobTimeline, now: float) -> SlotSession:
-    """Return the session of an input transfer: a second one starts a new session, because the shadow had died."""
-    session = timeline.current_session
-    if session is None or session.has_executed or session.has_input_transfer:
-        return timeline.start_session(now)
-    return session
-
-
-def _for_current_session(handler: Callable[[SlotSession, float], None]) -> Callable[[JobTimeline, float], None]:
-    def handle(timeline: JobTimeline, now: float) -> None:
-        if timeline.current_session is not None:
-            handler(timeline.current_session, now)
-
-    return handle
-
-
-_TRANSFER_HANDLERS: Mapping[int, Callable[[JobTimeline, float], None]] = {
-    transfers.IN_QUEUED: _on_input_queued,
-    transfers.IN_STARTED: _on_input_started,
-    transfers.IN_FINISHED: _for_current_session(SlotSession.on_input_finished),
-    transfers.OUT_QUEUED: _for_current_session(SlotSession.on_output_queued),
-    transfers.OUT_STARTED: _for_current_session(SlotSession.on_output_started),
-    transfers.OUT_FINISHED: _for_current_session(SlotSession.on_output_finished),
+_TRANSFER_KINDS: Mapping[int, PoolEventKind] = {
+    transfers.IN_QUEUED: PoolEventKind.INPUT_QUEUED,
+    transfers.IN_STARTED: PoolEventKind.INPUT_STARTED,
+    transfers.IN_FINISHED: PoolEventKind.INPUT_FINISHED,
+    transfers.OUT_QUEUED: PoolEventKind.OUTPUT_QUEUED,
+    transfers.OUT_STARTED: PoolEventKind.OUTPUT_STARTED,
+    transfers.OUT_FINISHED: PoolEventKind.OUTPUT_FINISHED,
 }
 
 
-def _on_execute(builder: LogHistoryBuilder, timeline: JobTimeline, record: JobEvent, now: float) -> None:
-    session = timeline.current_session
-    if session is None or session.has_executed:
-        session = timeline.start_session(now)
-    session.on_execute(now)
+def _on_execute(builder: LogHistoryBuilder, job: LogJob, record: JobEvent, now: float) -> None:
+    job.add(PoolEventKind.STARTED, now)
     attributes = event_attributes(record)
-    _set_location(builder, session, site_from_attributes(attributes), node_from_attributes(attributes))
-    session.gpus = parse_amount(attributes.get("GPUs")) or session.gpus
+    _set_location(builder, job, site_from_attributes(attributes), node_from_attributes(attributes))
+    job.details.gpus = parse_amount(attributes.get("GPUs")) or job.details.gpus
 
 
-def _set_location(builder: LogHistoryBuilder, session: SlotSession, site: str, node: str) -> None:
+def _set_location(builder: LogHistoryBuilder, job: LogJob, site: str, node: str) -> None:
     builder.has_guessed_sites = builder.has_guessed_sites or not site
-    session.location = (builder.intern_text(site or session.location[0] or guess_site(node)), builder.intern_text(node))
+    known_site, _ = job.details.location
+    job.details.location = (builder.intern_text(site or known_site or guess_site(node)), builder.intern_text(node))
 
 
-def _on_job_ad(builder: LogHistoryBuilder, timeline: JobTimeline, record: JobEvent, now: float) -> None:
+def _on_job_ad(builder: LogHistoryBuilder, job: LogJob, record: JobEvent, now: float) -> None:
     """Read the job attributes that the submit file asked HTCondor to log."""
-    attributes, session = event_attributes(record), timeline.current_session
+    attributes = event_attributes(record)
     site, node = site_from_attributes(attributes), node_from_attributes({"SlotName": attributes.get("RemoteHost", "")})
-    if session is not None and (site or node):
-        _set_location(builder, session, site, session.location[1] or node)
+    if job.session is not None and (site or node):
+        _set_location(builder, job, site, job.details.location[1] or node)
 
 
-def _on_evicted(builder: LogHistoryBuilder, timeline: JobTimeline, record: JobEvent, now: float) -> None:
+def _on_evicted(builder: LogHistoryBuilder, job: LogJob, record: JobEvent, now: float) -> None:
+    if job.session is None:
+        return
     attributes = event_attributes(record)
     code = parse_count(attributes.get("ReasonCode")) or 0
     requeued = attributes.get("TerminatedAndRequeued")
     if requeued:
         status = condor_end_status.classify_requeue(attributes.get("ReturnValue"), attributes.get("TerminatedBySignal"))
     else:
-        reason = builder.intern_text(_reason_text(attributes, "Reason") or timeline.remote_error)
+        reason = builder.intern_text(_reason_text(attributes, "Reason") or job.remote_error)
         subcode = parse_count(attributes.get("ReasonSubCode")) or 0
         status = condor_end_status.classify_eviction(code, subcode, reason)
-    _record_usage(timeline, attributes)
-    if timeline.current_session is not None:
-        timeline.current_session.eviction_code = code
-        if attributes.get("Checkpointed"):
-            timeline.current_session.on_checkpoint(now)
-    timeline.on_session_ended(now, status, interrupted=not requeued and not 0 < code < 1000)
+    _record_usage(job, attributes)
+    job.details.eviction_code = code
+    job.session.is_start_failed = code == _CONTAINER_START_FAILED
+    if attributes.get("Checkpointed"):
+        job.add(PoolEventKind.CHECKPOINTED, now)
+    job.add(PoolEventKind.INTERRUPTED, now, status, has_exited=bool(requeued) or 0 < code < 1000)
 
 
-def _record_usage(timeline: JobTimeline, attributes: EventAttributes) -> None:
-    session = timeline.current_session
-    if session is None:
-        return
-    session.received_bytes = parse_count(attributes.get("ReceivedBytes"))
-    session.sent_bytes = parse_count(attributes.get("SentBytes"))
-    session.slot_busy_s = parse_amount(attributes.get("TimeSlotBusyUsage"))
-    session.execute_s = parse_amount(attributes.get("TimeExecuteUsage"))
-    session.gpus = session.gpus or parse_amount(attributes.get("GPUs")) or 0.0
+def _record_usage(job: LogJob, attributes: EventAttributes) -> None:
+    session, details = job.session, job.details
+    if session is not None:
+        session.slot_s = parse_amount(attributes.get("TimeSlotBusyUsage"))
+        session.execute_s = parse_amount(attributes.get("TimeExecuteUsage"))
+        details.received_bytes = parse_count(attributes.get("ReceivedBytes"))
+        details.sent_bytes = parse_count(attributes.get("SentBytes"))
+        details.gpus = details.gpus or parse_amount(attributes.get("GPUs")) or 0.0
 
 
-def _on_terminated(builder: LogHistoryBuilder, timeline: JobTimeline, record: JobEvent, now: float) -> EndStatus:
+def _on_terminated(builder: LogHistoryBuilder, job: LogJob, record: JobEvent, now: float) -> EndStatus:
     attributes = event_attributes(record)
-    # Without a current session, the log has lost the beginning of a new one.
-    session = timeline.current_session or timeline.start_session(now)
-    _record_usage(timeline, attributes)
-    agents = list(session.agent_timelines.values())
+    if job.session is None:
+        job.add(PoolEventKind.INPUT_QUEUED, now)  # the log has lost the beginning of a new session
+    _record_usage(job, attributes)
+    agents = list(job.details.agents.values())
     agent_status = classify_agent_exit(agents[-1].exit_data) if agents else None
     status = agent_status or condor_end_status.classify_exit(
         attributes.get("ReturnValue"), attributes.get("TerminatedBySignal")
@@ -204,76 +280,74 @@ def _on_terminated(builder: LogHistoryBuilder, timeline: JobTimeline, record: Jo
     return status._replace(reason=builder.intern_text(status.reason))
 
 
-def _on_shadow_exception(builder: LogHistoryBuilder, timeline: JobTimeline, record: JobEvent, now: float) -> None:
-    attributes = event_attributes(record)
-    _record_usage(timeline, attributes)
-    message = builder.intern_text(_reason_text(attributes, "Message") or timeline.remote_error)
-    timeline.on_session_ended(now, condor_end_status.classify_shadow_exception(message))
+def _on_shadow_exception(builder: LogHistoryBuilder, job: LogJob, record: JobEvent, now: float) -> None:
+    if job.session is not None:
+        attributes = event_attributes(record)
+        _record_usage(job, attributes)
+        message = builder.intern_text(_reason_text(attributes, "Message") or job.remote_error)
+        job.add(PoolEventKind.INTERRUPTED, now, condor_end_status.classify_shadow_exception(message))
 
 
-def _on_aborted(builder: LogHistoryBuilder, timeline: JobTimeline, record: JobEvent, now: float) -> EndStatus:
+def _on_aborted(builder: LogHistoryBuilder, job: LogJob, record: JobEvent, now: float) -> EndStatus:
     return condor_end_status.classify_removal(builder.intern_text(_reason_text(event_attributes(record), "Reason")))
 
 
-def _on_held(builder: LogHistoryBuilder, timeline: JobTimeline, record: JobEvent, now: float) -> None:
+def _on_held(builder: LogHistoryBuilder, job: LogJob, record: JobEvent, now: float) -> None:
     attributes = event_attributes(record)
     code = parse_count(attributes.get("HoldReasonCode")) or 0
     subcode = parse_count(attributes.get("HoldReasonSubCode")) or 0
     reason = builder.intern_text(_reason_text(attributes, "HoldReason"))
     status = condor_end_status.classify_hold(code, subcode, reason)
-    timeline.on_held(now, status, condor_end_status.interrupts_running_job(code, reason))
+    job.add(PoolEventKind.HELD, now, status, has_exited=not condor_end_status.interrupts_running_job(code, reason))
 
 
-def _on_released(builder: LogHistoryBuilder, timeline: JobTimeline, record: JobEvent, now: float) -> None:
-    timeline.on_released(now)
+def _on_released(builder: LogHistoryBuilder, job: LogJob, record: JobEvent, now: float) -> None:
+    if job.timeline.held_at is not None:
+        job.add(PoolEventKind.RELEASED, now, RUNNING)
 
 
-def _on_remote_error(builder: LogHistoryBuilder, timeline: JobTimeline, record: JobEvent, now: float) -> None:
+def _on_remote_error(builder: LogHistoryBuilder, job: LogJob, record: JobEvent, now: float) -> None:
     """Store the error message of a node. Its consequence is logged as another event."""
-    attributes, session = event_attributes(record), timeline.current_session
-    timeline.remote_error = builder.intern_text(_reason_text(attributes, "ErrorMsg"))
-    if session is not None and session.location == _UNKNOWN_LOCATION:
-        _set_location(builder, session, "", node_from_attributes({"SlotName": attributes.get("ExecuteHost", "")}))
+    attributes = event_attributes(record)
+    job.remote_error = builder.intern_text(_reason_text(attributes, "ErrorMsg"))
+    if job.session is not None and job.details.location == _UNKNOWN_LOCATION:
+        _set_location(builder, job, "", node_from_attributes({"SlotName": attributes.get("ExecuteHost", "")}))
 
 
-def _on_pause(phase: Phase) -> Handler:
-    def handle(builder: LogHistoryBuilder, timeline: JobTimeline, record: JobEvent, now: float) -> None:
-        if timeline.current_session is not None:
-            timeline.current_session.on_paused(now, phase)
+def _handler_for(kind: PoolEventKind) -> Handler:
+    def handle(builder: LogHistoryBuilder, job: LogJob, record: JobEvent, now: float) -> None:
+        job.add(kind, now)
 
     return handle
 
 
-def _on_resume(builder: LogHistoryBuilder, timeline: JobTimeline, record: JobEvent, now: float) -> None:
-    if timeline.current_session is not None:
-        timeline.current_session.has_reconnected |= record.event_type == codes.RECONNECTED
-        timeline.current_session.on_resumed(now)
+def _on_reconnected(builder: LogHistoryBuilder, job: LogJob, record: JobEvent, now: float) -> None:
+    if job.session is not None:
+        job.session.has_reconnected = True
+        job.add(PoolEventKind.RESUMED, now)
 
 
-def _on_reconnect_failed(builder: LogHistoryBuilder, timeline: JobTimeline, record: JobEvent, now: float) -> None:
-    reason = _reason_text(event_attributes(record), "Reason") or "lost contact with the node"
-    timeline.on_session_ended(now, EndStatus(Outcome.LOST, FailureCategory.POOL, builder.intern_text(reason)))
+def _on_reconnect_failed(builder: LogHistoryBuilder, job: LogJob, record: JobEvent, now: float) -> None:
+    if job.session is not None:
+        reason = _reason_text(event_attributes(record), "Reason") or "lost contact with the node"
+        status = EndStatus(Outcome.LOST, FailureCategory.POOL, builder.intern_text(reason))
+        job.add(PoolEventKind.INTERRUPTED, now, status)
 
 
-def _on_checkpointed(builder: LogHistoryBuilder, timeline: JobTimeline, record: JobEvent, now: float) -> None:
-    if timeline.current_session is not None:
-        timeline.current_session.on_checkpoint(now)
-
-
-def _on_dataflow_skipped(builder: LogHistoryBuilder, timeline: JobTimeline, record: JobEvent, now: float) -> EndStatus:
+def _on_dataflow_skipped(builder: LogHistoryBuilder, job: LogJob, record: JobEvent, now: float) -> EndStatus:
     return EndStatus(Outcome.SUCCEEDED, FailureCategory.NONE, "skipped: its outputs are newer than its inputs")
 
 
-def _on_generic(builder: LogHistoryBuilder, timeline: JobTimeline, record: JobEvent, now: float) -> None:
+def _on_generic(builder: LogHistoryBuilder, job: LogJob, record: JobEvent, now: float) -> None:
     """Read an event of packtrain's agent, if it is a packtrain job."""
-    text, session = str(event_attributes(record).get("Info", "")), timeline.current_session
-    if not text.startswith(_AGENT_EVENT_PREFIX) or session is None:
+    text = str(event_attributes(record).get("Info", ""))
+    if not text.startswith(_AGENT_EVENT_PREFIX) or job.session is None:
         return
     with contextlib.suppress(FormatError):
         event = Event.from_json(text[len(_AGENT_EVENT_PREFIX) - 1 :])
         has_times = parse_amount(event.mono) is not None and parse_amount(event.wall) is not None
         if event.kind in AGENT_EVENT_KINDS and has_times:
-            session.agent_timelines.setdefault(event.emitter, AgentTimeline(event.emitter)).add_event(event)
+            job.details.agents.setdefault(event.emitter, AgentTimeline(event.emitter)).add_event(event)
 
 
 def _reason_text(attributes: EventAttributes, attribute: str) -> str:
@@ -285,19 +359,19 @@ def _reason_text(attributes: EventAttributes, attribute: str) -> str:
 _HANDLERS: Mapping[int, Handler] = {
     codes.SUBMIT: _on_submit,
     codes.EXECUTE: _on_execute,
-    codes.CHECKPOINTED: _on_checkpointed,
+    codes.CHECKPOINTED: _handler_for(PoolEventKind.CHECKPOINTED),
     codes.EVICTED: _on_evicted,
     codes.TERMINATED: _on_terminated,
     codes.SHADOW_EXCEPTION: _on_shadow_exception,
     codes.GENERIC: _on_generic,
     codes.ABORTED: _on_aborted,
-    codes.SUSPENDED: _on_pause(Phase.SUSPENDED),
-    codes.UNSUSPENDED: _on_resume,
+    codes.SUSPENDED: _handler_for(PoolEventKind.SUSPENDED),
+    codes.UNSUSPENDED: _handler_for(PoolEventKind.RESUMED),
     codes.HELD: _on_held,
     codes.RELEASED: _on_released,
     codes.REMOTE_ERROR: _on_remote_error,
-    codes.DISCONNECTED: _on_pause(Phase.DISCONNECTED),
-    codes.RECONNECTED: _on_resume,
+    codes.DISCONNECTED: _handler_for(PoolEventKind.DISCONNECTED),
+    codes.RECONNECTED: _on_reconnected,
     codes.RECONNECT_FAILED: _on_reconnect_failed,
     codes.JOB_AD: _on_job_ad,
     codes.FILE_TRANSFER: _on_file_transfer,

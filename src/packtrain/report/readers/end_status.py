@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
-from packtrain.events import FAILURE_KINDS, Failure
+from packtrain.events import FAILURE_KINDS, Event, Failure, kinds
 from packtrain.report.history import FailureCategory, Outcome
-from packtrain.report.readers.condor_end_status import EndStatus
 from packtrain.state import Execution, ExecutionStatus, JobState, JobStatus
+from packtrain.state.slot_time import SlotSession
+
+
+class EndStatus(NamedTuple):
+    """The outcome of an execution or job, its failure category and a message."""
+
+    outcome: Outcome
+    category: FailureCategory
+    reason: str = ""
+
 
 _OUTPUT_KINDS = ("output_missing", "output_empty", "output_invalid")
 _TIME_LIMIT_KINDS = ("pool_time_limit", "wall_time")
@@ -37,14 +46,19 @@ _OUTCOME_BY_KIND = {
     "held": Outcome.HELD,
     "policy_hold": Outcome.HELD,
 }
-_RUNNING = EndStatus(Outcome.RUNNING, FailureCategory.NONE)
+RUNNING = EndStatus(Outcome.RUNNING, FailureCategory.NONE)
+UNLOGGED_END = EndStatus(Outcome.LOST, FailureCategory.UNKNOWN, "the log does not record how it ended")
+
+
+def category_of(kind: str) -> FailureCategory:
+    """Return the category of a failure kind."""
+    blame = FAILURE_KINDS[kind].blame if kind in FAILURE_KINDS else ""
+    return _CATEGORY_BY_KIND.get(kind) or _CATEGORY_BY_BLAME.get(blame, FailureCategory.UNKNOWN)
 
 
 def classify_failure_kind(kind: str, reason: str, default: Outcome) -> EndStatus:
     """Classify a failure kind. `default` is the outcome of kinds that do not determine one."""
-    blame = FAILURE_KINDS[kind].blame if kind in FAILURE_KINDS else ""
-    category = _CATEGORY_BY_KIND.get(kind) or _CATEGORY_BY_BLAME.get(blame, FailureCategory.UNKNOWN)
-    return EndStatus(_OUTCOME_BY_KIND.get(kind, default), category, reason)
+    return EndStatus(_OUTCOME_BY_KIND.get(kind, default), category_of(kind), reason)
 
 
 def classify_failure(failure: Failure | None, default: Outcome) -> EndStatus:
@@ -71,17 +85,28 @@ def classify_execution(execution: Execution) -> EndStatus:
         data = execution.hold.event.data
         return classify_failure_kind(str(data.get("kind", "")), str(data.get("detail", "")), Outcome.HELD)
     if execution.is_live:
-        return _RUNNING
+        return RUNNING
     return classify_failure(
         execution.failure, Outcome.FAILED if execution.status is ExecutionStatus.FAILED else Outcome.LOST
     )
+
+
+def classify_session(session: SlotSession) -> EndStatus:
+    """Classify a session by the engine's event that ended it. What an agent reports is more accurate."""
+    event: Event | None = session.end_cause
+    if event is None:
+        return UNLOGGED_END
+    if event.kind == kinds.ATTEMPT_GONE:
+        return EndStatus(Outcome.LOST, FailureCategory.UNKNOWN)
+    default = Outcome.HELD if event.kind == kinds.ATTEMPT_HELD else Outcome.EVICTED
+    return classify_failure_kind(str(event.data.get("kind", "")), str(event.data.get("detail", "")), default)
 
 
 def classify_job(job: JobState) -> EndStatus:
     result = job.result
     if result is None:
         last = job.latest_execution
-        return classify_execution(last) if last is not None and job.status is JobStatus.HELD else _RUNNING
+        return classify_execution(last) if last is not None and job.status is JobStatus.HELD else RUNNING
     if result.status is JobStatus.SUCCEEDED:
         return EndStatus(Outcome.SUCCEEDED, FailureCategory.NONE)
     if result.status is JobStatus.CANCELLED:

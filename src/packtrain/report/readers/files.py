@@ -15,7 +15,6 @@ from pathlib import Path
 from packtrain.condor.eventlog.job_event import EventTuple, UnreadableEvent
 from packtrain.condor.eventlog.log_files import group_rotated_logs, is_event_log, read_events, read_head
 from packtrain.errors import NotFoundError, UsageError
-from packtrain.report.gc_pause import gc_paused
 from packtrain.report.history import JobHistory, JobRecord, ReadProblem
 from packtrain.report.readers.condor_log import LogHistoryBuilder
 from packtrain.report.readers.job_table import is_job_table, read_job_table
@@ -61,8 +60,7 @@ def read_history(patterns: Sequence[str], on_progress: ProgressCallback = lambda
     if not logs:
         raise UsageError(_no_log_message(paths, formats))
     problems = [ReadProblem(str(path), 0, _UNKNOWN_FORMAT) for path in paths if formats[path] == ""]
-    with gc_paused():
-        return _LogCollection(on_progress).read(logs, problems)
+    return _LogCollection(on_progress).read(logs, problems)
 
 
 def _find_files(pattern: str) -> list[Path]:

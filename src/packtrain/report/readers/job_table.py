@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import PurePath
 
 from packtrain.errors import UsageError
+from packtrain.formatting import format_slot_hours
 from packtrain.report.history import (
     ExecutionRecord,
     FailureCategory,
@@ -42,7 +43,7 @@ _KNOWN_COLUMNS = frozenset({"job", "sites", "site", "outcome", "note", "gpus", *
 _NO_TIMESTAMPS_NOTE = "The table has durations but no timestamps, so it does not show which jobs ran at the same time."
 _STALLS_NOTE = "The table has only the total time of a job's failed transfers. The charts show them as equally long."
 _GAPS_NOTE = (
-    "For {} evicted jobs the table does not distinguish lost compute from queueing: {:.1f} h between their transfers "
+    "For {} evicted jobs the table does not distinguish lost compute from queueing: {} between their transfers "
     "are counted as lost compute."
 )
 _UNCHECKED_NOTE = "The table does not record whether the outputs of the jobs were checked."
@@ -127,7 +128,7 @@ def _limitations(rows: list[JobTableRow], outputs_checked: bool | None) -> Itera
         yield _STALLS_NOTE
     gaps = [row.gap_s for row in rows if row.gap_s]
     if gaps:
-        yield _GAPS_NOTE.format(len(gaps), sum(gaps) / 3600)
+        yield _GAPS_NOTE.format(len(gaps), format_slot_hours(sum(gaps)))
     if any(row.failed_executions and row.durations_s["transfer_last_s"] is None and row.transfer_s for row in rows):
         yield _LAST_TRANSFER_NOTE
     if outputs_checked is None:

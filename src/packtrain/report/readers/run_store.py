@@ -7,27 +7,55 @@ share one clock.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 
-from packtrain.events import Event
+from packtrain.events import Event, kinds
 from packtrain.report.history import ExecutionRecord, JobHistory, JobRecord, Outcome, Phase, PhaseSpan
 from packtrain.report.readers.agent_timeline import (
+    AGENT_EVENT_KINDS,
     AgentTimeline,
     add_agent_timelines,
+    record_from_session,
     retained_compute_by_emitter,
     with_retained_compute,
 )
-from packtrain.report.readers.end_status import classify_execution, classify_job
-from packtrain.report.readers.job_events import JobEvents
-from packtrain.report.readers.pool_sessions import PoolSessions, build_pool_sessions
+from packtrain.report.readers.end_status import classify_execution, classify_job, classify_session
 from packtrain.report.readers.site_names import guess_site
 from packtrain.state import Execution, JobState, RunState
+from packtrain.state.slot_time import SlotTimeline
 
 _UNCHECKED_NOTE = "The outputs of {} succeeded jobs were not checked: their workflow has no `expect`."
 _NO_JOURNAL_NOTE = "{} executions returned no agent journal; their times come from the HTCondor log alone."
 _ONE_UNCHECKED_NOTE = "The outputs of 1 succeeded job were not checked: its workflow has no `expect`."
 _ONE_NO_JOURNAL_NOTE = "1 execution returned no agent journal; its times come from the HTCondor log alone."
+
+
+@dataclass
+class JobEvents:
+    """The events of one job that a report needs and the state does not keep. Order and duplicates do not matter."""
+
+    agent_events: dict[str, dict[int, Event]] = field(default_factory=dict)  # by emitter and seq
+    submit_decided_at: dict[str, float] = field(default_factory=dict)  # by attempt id
+    gone_at: dict[str, float] = field(default_factory=dict)  # by attempt id
+    result_at: float | None = None  # when the job got its result
+
+    def add(self, event: Event) -> None:
+        attempt_id = str(event.data.get("attempt", ""))
+        if event.kind in AGENT_EVENT_KINDS:
+            self.agent_events.setdefault(event.emitter, {})[event.seq] = event
+        elif event.kind == kinds.ATTEMPT_GONE:
+            self.gone_at[attempt_id] = event.wall
+        elif event.kind == kinds.DECISION_MADE and event.data.get("action") == "submit":
+            self.submit_decided_at[attempt_id] = event.wall
+        elif event.kind == kinds.JOB_ENDED:
+            self.result_at = max(self.result_at or 0.0, event.wall)
+
+    def agent_timeline(self, emitter: str) -> AgentTimeline:
+        timeline = AgentTimeline(emitter)
+        for _, event in sorted(self.agent_events.get(emitter, {}).items()):
+            timeline.add_event(event)
+        return timeline
 
 
 def read_run_history(
@@ -113,23 +141,25 @@ class _JobHistoryBuilder:
         )
 
     def _add_attempt(self, attempt_id: str, executions: Sequence[Execution]) -> None:
-        sessions = build_pool_sessions(self._events, attempt_id, self._now)
-        if sessions is None:
+        timeline = self._job.slot_timeline(attempt_id)
+        if timeline is None:
             for execution in executions:
                 self._add_local_execution(execution)
         else:
-            self._add_pool_executions(sessions, executions)
+            self._add_pool_executions(timeline, executions)
 
     # In a pool
 
-    def _add_pool_executions(self, sessions: PoolSessions, executions: Sequence[Execution]) -> None:
+    def _add_pool_executions(self, timeline: SlotTimeline, executions: Sequence[Execution]) -> None:
+        now = max(self._now, timeline.last_event_at)
         by_number = {
             number: list(group) for number, group in groupby(executions, key=lambda item: item.execution_number)
         }
-        self._waits += sessions.waits
-        self._held_in_phase = sessions.held_in_phase
-        for index, record in enumerate(sessions.executions):
-            matching = by_number.get(sessions.execution_numbers.get(index, -1), [])
+        self._waits += timeline.waits(now)
+        self._held_in_phase = timeline.held_in_phase
+        for session in timeline.sessions:
+            record = record_from_session(session, 0, now, classify_session(session))
+            matching = by_number.get(session.number, []) if session.has_executed else []
             self._executions.append(
                 self._with_agents(record, matching) if matching else replace(record, gpus=self._gpus)
             )
@@ -159,17 +189,17 @@ class _JobHistoryBuilder:
 
     def _add_local_execution(self, execution: Execution) -> None:
         decided_at = self._events.submit_decided_at.get(execution.attempt_id)
-        gone_event = self._events.gone_events.get(execution.attempt_id)
+        gone_at = self._events.gone_at.get(execution.attempt_id)
         timeline = self._agent_timelines.get(execution.emitter)
         if timeline is None or timeline.started_at is None:
             if decided_at is not None:
-                self._add_queue_wait(decided_at, self._now if gone_event is None else gone_event.wall)
+                self._add_queue_wait(decided_at, self._now if gone_at is None else gone_at)
             return
         started_at = timeline.started_wall_at
         self._add_queue_wait(decided_at, started_at)
         ended_at = started_at
-        if gone_event is not None and timeline.ended_at is None:
-            ended_at = gone_event.wall
+        if gone_at is not None and timeline.ended_at is None:
+            ended_at = gone_at
         elif execution.is_live:
             ended_at = self._now
         span = PhaseSpan(Phase.EXECUTE, started_at, max(ended_at, started_at + timeline.duration_s))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from packtrain.events import Failure
 from packtrain.events.failure import CONFIRM_ELSEWHERE, FAIL_JOB, RETRY, STOP_RUN
+from packtrain.formatting import format_duration
 from packtrain.state import Execution, JobState, JobStatus, RunState
 from packtrain.state.outcomes import failure_signature
 from packtrain.state.timing import slot_seconds
@@ -57,8 +58,8 @@ def exhausted_budget(job: JobState, config: PolicyConfig) -> str:
         return ""
     wasted_s = sum(slot_seconds(job, execution) for execution in failures)
     if wasted_s >= limits.max_wasted_time_s:
-        wasted_h, limit_h = wasted_s / 3600, limits.max_wasted_time_s / 3600
-        return f"failed attempts of the job wasted {wasted_h:.1f} h (limit {limit_h:.1f} h)"
+        wasted, limit = format_duration(wasted_s), format_duration(limits.max_wasted_time_s)
+        return f"failed attempts of the job wasted {wasted} (limit {limit})"
     return ""
 
 

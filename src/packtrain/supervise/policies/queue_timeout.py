@@ -5,6 +5,7 @@ This policy checks all waiting jobs, not only those that changed, so the supervi
 
 from __future__ import annotations
 
+from packtrain.formatting import format_duration
 from packtrain.state import Execution, ExecutionStatus, JobState, RunState
 from packtrain.state.job import HOLD_QUEUE_TIMEOUT
 from packtrain.supervise.decisions import ChangedJobs, Decision, GiveUp, Policy
@@ -38,7 +39,7 @@ def queue_deadline_at(state: RunState, job: JobState, config: PolicyConfig) -> f
 
 
 def _give_up(job: JobState, max_queue_s: float) -> list[Decision]:
-    reason = f"no node of the pool took any job of the run for {max_queue_s / 3600:.1f} h"
+    reason = f"no node of the pool took any job of the run for {format_duration(max_queue_s)}"
     return [
         GiveUp(job.id, execution.attempt_id, reason, HOLD_QUEUE_TIMEOUT)
         for execution in job.live_executions

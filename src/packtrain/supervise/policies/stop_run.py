@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterator
 
 from packtrain.events import Failure
 from packtrain.events.failure import CONFIRM_ELSEWHERE, FAILURE_KINDS, STOP_RUN
+from packtrain.formatting import format_duration
 from packtrain.state import ExecutionOutcome, ExecutionStatus, JobState, JobStatus, OutcomeIndex, RunState
 from packtrain.state.timing import RunningExecution
 from packtrain.supervise.decisions import Cancel, ChangedJobs, Decision, EndJob, Policy
@@ -43,8 +44,8 @@ def find_stop_reason(state: RunState, config: PolicyConfig) -> tuple[str, str]:
     if recovery.max_failures is not None and index.n_failures >= recovery.max_failures:
         return "budget_exceeded", f"{index.n_failures} attempts of the run failed (limit {recovery.max_failures})"
     if recovery.max_wasted_time_s is not None and index.wasted_s >= recovery.max_wasted_time_s:
-        wasted_h, limit_h = index.wasted_s / 3600, recovery.max_wasted_time_s / 3600
-        return "budget_exceeded", f"failed attempts of the run wasted {wasted_h:.1f} h (limit {limit_h:.1f} h)"
+        wasted, limit = format_duration(index.wasted_s), format_duration(recovery.max_wasted_time_s)
+        return "budget_exceeded", f"failed attempts of the run wasted {wasted} (limit {limit})"
     return "", ""
 
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from statistics import median
 
 from packtrain.engines.api import Overrides
+from packtrain.formatting import format_duration, format_percent
 from packtrain.state import Execution, JobState, RunState
 from packtrain.state.timing import TrainingRuntime, compute_redone_s, execution_site
 from packtrain.supervise.decisions import Accept, Cancel, ChangedJobs, Decision, Move, Policy, Submit
@@ -223,15 +224,8 @@ def _make_copy(state: RunState, config: PolicyConfig, straggler: Straggler) -> S
 
 def _reason(straggler: Straggler) -> str:
     node, site = straggler.execution.node or "its node", execution_site(straggler.execution) or "its site"
-    here, elsewhere = _format_estimate(straggler.remaining_s), _format_estimate(straggler.elsewhere_s)
+    here, elsewhere = format_duration(straggler.remaining_s), format_duration(straggler.elsewhere_s)
     return f"it needs about {here} more on {node} at {site}, but about {elsewhere} elsewhere"
-
-
-def _format_estimate(seconds: float) -> str:
-    """Return an estimated duration with one unit: `41 s`, `12 min`, `2.1 h`."""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
 def _avoid_current_location(overrides: Overrides, straggler: Straggler) -> Overrides:
@@ -294,7 +288,8 @@ def _remaining_overlap_s(job: JobState, copy: Execution, forecast: Forecast) -> 
 
 
 def _cancel_copies(state: RunState, config: PolicyConfig) -> Iterator[Decision]:
-    reason = f"copies have used up the straggler budget ({config.recovery.straggler_budget:.0%} of the run's slot time)"
+    budget = format_percent(config.recovery.straggler_budget)
+    reason = f"copies have used up the straggler budget ({budget} of the run's slot time)"
     for job in (state.jobs[job_id] for job_id in sorted(state.stats.timing.copied_jobs)):
         copies = (copy for copy in _live_copies(job) if not job.has_cancel_decision(copy.attempt_id))
         yield from (Cancel(job.id, copy.attempt_id, reason) for copy in copies)

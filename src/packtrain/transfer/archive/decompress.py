@@ -6,18 +6,17 @@ from collections.abc import Callable
 from typing import Any
 
 from packtrain.transfer.archive.byte_stream import CHUNK_BYTES, BytesLike, ByteStream
-
-COMPRESSION_MAGIC = {"gz": b"\x1f\x8b", "bz2": b"BZh", "xz": b"\xfd7zXZ\0"}
+from packtrain.transfer.archive.formats import FORMATS_BY_NAME
 
 
 def decompress(compressed: ByteStream, compression: str) -> ByteStream:
-    """Return the decompressed stream; `compression` is a key of COMPRESSION_MAGIC, or "" for none."""
+    """Return the decompressed stream; `compression` is one of COMPRESSIONS, or "" for none."""
     return ByteStream(_StreamDecompressor(compressed, compression).read_next) if compression else compressed
 
 
 class _StreamDecompressor:
     def __init__(self, compressed: ByteStream, compression: str) -> None:
-        self._compressed, self._magic = compressed, COMPRESSION_MAGIC[compression]
+        self._compressed, (self._magic,) = compressed, FORMATS_BY_NAME[compression].magic
         self._make_decompressor = _DECOMPRESSORS[compression]
         self._decompressor = self._make_decompressor()
 

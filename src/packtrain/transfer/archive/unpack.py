@@ -9,43 +9,28 @@ from pathlib import Path
 
 from packtrain.errors import FailedError
 from packtrain.transfer.archive.byte_stream import ByteStream, ViewReader, stream_from_fd, stream_from_reader
-from packtrain.transfer.archive.decompress import COMPRESSION_MAGIC, decompress
+from packtrain.transfer.archive.decompress import decompress
 from packtrain.transfer.archive.external_tools import EXTERNAL_FORMATS, extract_with_tool
 from packtrain.transfer.archive.extract_dir import ExtractDir
 from packtrain.transfer.archive.extract_tar import extract_tar
 from packtrain.transfer.archive.extract_zip import extract_zip
+from packtrain.transfer.archive.formats import (
+    COMPRESSIONS,
+    FORMATS,
+    format_from_magic,
+    is_never_unpacked,
+    strip_archive_suffix,
+)
 from packtrain.transfer.archive.safe_extractor import MemberHandler, SafeExtractor, map_archive_errors
 from packtrain.transfer.archive.tar_header import END_BLOCK, TarHeaderError, parse_header
 from packtrain.transfer.cancellation import CancelCheck
 from packtrain.transfer.progress import ProgressCallback
 
-_FORMAT_BY_MAGIC = (
-    *((magic, kind) for kind, magic in COMPRESSION_MAGIC.items()),
-    (b"PK\x03\x04", "zip"),
-    (b"PK\x05\x06", "zip"),
-    (b"7z\xbc\xaf\x27\x1c", "7z"),
-    (b"Rar!\x1a\x07", "rar"),
-)
 _COMPRESSION_BY_FORMAT = {
     "tar": "",
-    **{kind: kind for kind in COMPRESSION_MAGIC},
-    **{f"tar.{kind}": kind for kind in COMPRESSION_MAGIC},
+    **{compression: compression for compression in COMPRESSIONS},
+    **{f"tar.{compression}": compression for compression in COMPRESSIONS},
 }
-# Zip files by content that programs use as they are.
-_NEVER_UNPACKED_SUFFIXES = (
-    ".npz",
-    ".pt",
-    ".pth",
-    ".ckpt",
-    ".keras",
-    ".whl",
-    ".jar",
-    ".docx",
-    ".xlsx",
-    ".pptx",
-    ".epub",
-)
-_ARCHIVE_SUFFIXES = (".tar.gz", ".tar.bz2", ".tar.xz", ".tgz", ".tbz2", ".tbz", ".txz", ".tar", ".gz", ".bz2", ".xz")
 _EMPTY_TAR_BYTES = 10240  # two blocks of zeros, padded to a record of GNU tar
 _TAR_MAGIC_SLICE = slice(257, 262)
 _PEEK_BYTES = 1 << 20  # contains a complete bz2 block, the smallest unit that can be decompressed
@@ -67,11 +52,6 @@ def detect_format(path: Path) -> str | None:
         return _detect_stream_format(stream_from_fd(file.fileno()))
 
 
-def is_never_unpacked(name: str) -> bool:
-    """Return whether a file of this name is used as it is, even if its content is an archive."""
-    return name.lower().endswith(_NEVER_UNPACKED_SUFFIXES)
-
-
 def can_stream(head: bytes) -> bool:
     """Return whether a file with these first 512 bytes can be unpacked while it downloads."""
     return _detect_stream_format(_stream_from_bytes(head)) in _COMPRESSION_BY_FORMAT
@@ -80,13 +60,14 @@ def can_stream(head: bytes) -> bool:
 def _detect_stream_format(stream: ByteStream) -> str | None:
     """Return the format of a stream without consuming bytes."""
     head = stream.peek(len(END_BLOCK))
-    archive_format = next((name for magic, name in _FORMAT_BY_MAGIC if head.startswith(magic)), None)
-    if archive_format in COMPRESSION_MAGIC:
-        is_tar = _contains_tar(stream.peek(_PEEK_BYTES), archive_format)
-        return f"tar.{archive_format}" if is_tar else archive_format
-    if archive_format is None and _is_tar(head if head.strip(b"\0") else stream.peek(_EMPTY_TAR_BYTES + 1)):
-        return "tar"
-    return archive_format
+    archive_format = format_from_magic(head)
+    if archive_format is None:
+        is_tar = _is_tar(head if head.strip(b"\0") else stream.peek(_EMPTY_TAR_BYTES + 1))
+        return "tar" if is_tar else None
+    name = archive_format.name
+    if name in COMPRESSIONS:
+        return f"tar.{name}" if _contains_tar(stream.peek(_PEEK_BYTES), name) else name
+    return name if archive_format.can_unpack else None
 
 
 def _contains_tar(head: bytes, compression: str) -> bool:
@@ -142,10 +123,8 @@ def unpack(
     """
     archive_format = detect_format(path)
     if archive_format is None:
-        raise FailedError(
-            "archive_broken",
-            f"{path.name} is not an archive that packtrain supports (tar, zip, gz, bz2, xz, 7z, rar)",
-        )
+        supported = ", ".join(one.name for one in FORMATS if one.can_unpack)
+        raise FailedError("archive_broken", f"{path.name} is not an archive that packtrain supports ({supported})")
     with open(path, "rb", buffering=0) as file:
         stream = stream_from_fd(file.fileno())
         on_written = _with_estimated_total(on_progress, stream, path.stat().st_size)
@@ -202,7 +181,7 @@ def _unpack_byte_stream(
         extract_tar(decompressed, extractor, check_cancelled, handle_file)
     else:
         with map_archive_errors(extractor.archive_name):
-            extractor.write_file(_strip_archive_suffix(extractor.archive_name), False, decompressed)
+            extractor.write_file(strip_archive_suffix(extractor.archive_name), False, decompressed)
     while len(stream.read_chunk()):  # the download is verified at its very end
         check_cancelled()
 
@@ -217,7 +196,7 @@ def _make_nested_tar_handler(check_cancelled: CancelCheck) -> MemberHandler:
             return
         folder, slash, last = name.rpartition("/")
         nested_extractor = extractor.nested_extractor(
-            folder + slash + _strip_archive_suffix(last), f"{last} in {extractor.archive_name}"
+            folder + slash + strip_archive_suffix(last), f"{last} in {extractor.archive_name}"
         )
         extract_tar(decompress(data, _COMPRESSION_BY_FORMAT[archive_format]), nested_extractor, check_cancelled)
 
@@ -232,11 +211,3 @@ def _with_estimated_total(
         on_progress(written_bytes, written_bytes * archive_bytes // read_bytes if read_bytes else None)
 
     return on_written
-
-
-def _strip_archive_suffix(name: str) -> str:
-    """Return the name without the suffix of its format; always a different name."""
-    suffix = next(
-        (suffix for suffix in _ARCHIVE_SUFFIXES if name.lower().endswith(suffix) and name.lower() != suffix), None
-    )
-    return name[: -len(suffix)] if suffix else f"{name}.unpacked"

@@ -81,7 +81,14 @@ class FileBackend:
                 if entry is not None:
                     yield entry
 
-    def put(self, location: Location, path: Path, on_bytes_sent: OnBytesSent = ignore_bytes_sent) -> None:
+    def put(
+        self,
+        location: Location,
+        path: Path,
+        on_bytes_sent: OnBytesSent = ignore_bytes_sent,
+        *,
+        adopt_uploads: bool = True,
+    ) -> None:
         target = Path(path_from_file_url(location.url))
         temporary = target.with_name(f"{_TEMPORARY_PREFIX}{os.getpid()}-{os.urandom(4).hex()}")
         try:

@@ -120,7 +120,14 @@ class HttpBackend:
         message = f"{redact_url(location.url)}: HTTP has no folder listings; name the files"
         raise TransferError("unsupported", message, redact_url(location.url))
 
-    def put(self, location: Location, path: Path, on_bytes_sent: OnBytesSent = ignore_bytes_sent) -> None:
+    def put(
+        self,
+        location: Location,
+        path: Path,
+        on_bytes_sent: OnBytesSent = ignore_bytes_sent,
+        *,
+        adopt_uploads: bool = True,
+    ) -> None:
         request = replace(self._build_request(location, "PUT"), body=path, on_bytes_sent=on_bytes_sent)
         self._send_and_check(request, expected_statuses=(200, 201, 202, 204))
 

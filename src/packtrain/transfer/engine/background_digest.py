@@ -8,7 +8,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from packtrain.transfer.buffer_pool import allocate_page_aligned
 from packtrain.transfer.cancellation import CancelCheck
 from packtrain.transfer.integrity.digests import Digests
 
@@ -78,7 +77,7 @@ class BackgroundDigest:
 
     def _run(self) -> None:
         try:
-            self._hash_available(allocate_page_aligned(_READ_BYTES))
+            self._hash_available(memoryview(bytearray(_READ_BYTES)))
         except BaseException as error:
             self._error = error
 

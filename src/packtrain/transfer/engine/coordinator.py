@@ -14,7 +14,6 @@ from collections.abc import Collection
 from typing import Protocol
 
 from packtrain.errors import TransferError
-from packtrain.transfer import network_session
 from packtrain.transfer.api import ObjectInfo
 from packtrain.transfer.engine.concurrency import (
     HIGH_LATENCY_S,
@@ -446,7 +445,7 @@ class FetchCoordinator:
         received_bytes = self.stats.done_bytes + self.scheduler.partial_bytes()
         self.sources.is_starved = self._starvation_detector.update(received_bytes, now)
         connections = self._concurrency.update(
-            received_bytes, network_session.cpu_s(), now, len(self._active_requests), self.round_trip_s
+            received_bytes, time.process_time(), now, len(self._active_requests), self.round_trip_s
         )
         n_wanted = connections + self.sources.is_starved
         return max(0, min(n_wanted, self.scheduler.n_missing) - self.n_workers)

@@ -6,7 +6,6 @@ import threading
 from collections.abc import Collection
 
 from packtrain.plan import Digest
-from packtrain.transfer.buffer_pool import BufferPool
 from packtrain.transfer.engine.background_digest import BackgroundDigest
 from packtrain.transfer.engine.fetch_request import FetchRequest
 from packtrain.transfer.engine.part_file import PartFile
@@ -26,7 +25,6 @@ class FileSink:
         self._frontier = 0  # all blocks before this one are written
         self._identity: ObjectIdentity | None = None
         self._background_digest: BackgroundDigest | None = None
-        self._buffer_pool = BufferPool(request.block_bytes)
         self.server_digest: Digest | None = None
 
     def resume(self, identity: ObjectIdentity, done: Collection[int]) -> None:
@@ -53,7 +51,7 @@ class FileSink:
     def write_block(self, index: int, block: memoryview) -> memoryview:
         buffer, digest = self._part_file.write_block(index, block), self._background_digest
         if digest is not None and index == self._frontier and self._offer_block(digest, index, block):
-            buffer = self._buffer_pool.acquire()
+            buffer = memoryview(bytearray(self._request.block_bytes))
         self._mark_written(index)
         return buffer
 

@@ -15,8 +15,6 @@ from typing import TYPE_CHECKING
 
 from packtrain.errors import FailedError
 from packtrain.fileutil import DISK_FULL_ERRNOS, free_bytes, is_same_file, open_locked, unlock_and_close
-from packtrain.transfer.buffer_pool import allocate_page_aligned
-from packtrain.transfer.engine.preallocate import preallocate
 from packtrain.transfer.engine.resume_log import (
     HIGH_LATENCY_BLOCK_BYTES,
     NO_CHECKSUM,
@@ -31,9 +29,7 @@ from packtrain.transfer.engine.resume_log import (
 if TYPE_CHECKING:
     from packtrain.transfer.integrity.block_checksums import BlockChecksums
 
-# For larger writes the kernel uses larger pages. In a virtual machine those may have been returned to the host, and
-# obtaining them again costs several times as much as the write.
-_MAX_WRITE_BYTES = 1 << 17
+_MIN_PREALLOCATED_BYTES = 64 << 20
 _O_NOATIME = getattr(os, "O_NOATIME", 0)
 
 
@@ -101,7 +97,7 @@ class PartFile:
 
     def _preallocate(self, size: int) -> None:
         try:
-            preallocate(self._fd, size)
+            _preallocate(self._fd, size)
         except OSError:
             self.discard()  # release the space that was allocated
             raise
@@ -160,7 +156,7 @@ class PartFile:
 
     def _write_all(self, position: int, data: memoryview) -> None:
         while data:
-            count = os.pwrite(self._fd, data[:_MAX_WRITE_BYTES], position)
+            count = os.pwrite(self._fd, data, position)
             position, data = position + count, data[count:]
 
     def record_block(self, index: int) -> None:
@@ -226,11 +222,26 @@ class PartFile:
         )
 
 
+def _preallocate(fd: int, size: int) -> None:
+    """Allocate the space of a large file on a local disk, which makes its writes faster. Raises OSError if it is full.
+
+    Not on tmpfs, which would fill memory with zeros, nor on network file systems, where the C library writes to every
+    block instead: their devices have no major number.
+    """
+    if size < _MIN_PREALLOCATED_BYTES or os.major(os.fstat(fd).st_dev) == 0:
+        return
+    try:
+        os.posix_fallocate(fd, 0, size)
+    except OSError as error:
+        if error.errno in DISK_FULL_ERRNOS:
+            raise
+
+
 def _find_valid_blocks(
     fd: int, identity: ObjectIdentity, recorded: dict[int, int], checksums: BlockChecksums | None
 ) -> set[int]:
     """Return the recorded blocks that match their checksum and sha256, as far as those are known."""
-    buffer = allocate_page_aligned(identity.block_bytes)
+    buffer = memoryview(bytearray(identity.block_bytes))
     return {
         index
         for index, checksum in recorded.items()

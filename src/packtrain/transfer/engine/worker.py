@@ -6,7 +6,6 @@ import time
 
 from packtrain.errors import FailedError, TransferError
 from packtrain.transfer.api import FULL_RANGE, ByteRange, ObjectInfo, ObjectStream, Replica
-from packtrain.transfer.buffer_pool import allocate_page_aligned
 from packtrain.transfer.cancellation import cancellation_scope
 from packtrain.transfer.engine.coordinator import DirectWriter, FetchCoordinator
 from packtrain.transfer.engine.fetch_request import RangeRequest
@@ -53,7 +52,7 @@ class DownloadWorker:
     def __init__(self, coordinator: FetchCoordinator) -> None:
         self._coordinator = coordinator
         self._block_bytes = coordinator.request.block_bytes
-        self._buffer = allocate_page_aligned(self._block_bytes)
+        self._buffer = memoryview(bytearray(self._block_bytes))
         self._has_first_byte = False  # of the current response
         self._last_byte_at = 0.0
         self._last_poll_at = 0.0

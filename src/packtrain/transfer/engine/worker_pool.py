@@ -7,8 +7,8 @@ import time
 
 from packtrain.transfer.engine.coordinator import FetchCoordinator
 from packtrain.transfer.engine.worker import DownloadWorker
-from packtrain.transfer.network_session import NetworkSession
 from packtrain.transfer.progress import SnapshotCallback, SourceRate, TransferSnapshot
+from packtrain.transfer.registry import keep_connections
 
 _SNAPSHOT_INTERVAL_S = 0.5
 
@@ -16,23 +16,21 @@ _SNAPSHOT_INTERVAL_S = 0.5
 def run(coordinator: FetchCoordinator) -> None:
     """Run the download until all blocks are in the block sink, or raise what prevented that."""
     sampler = _SnapshotSampler(coordinator)
-    with NetworkSession() as network_session:
+    with keep_connections():
         try:
-            while _poll_once(coordinator, sampler, network_session):
+            while _poll_once(coordinator, sampler):
                 coordinator.wait()
         finally:
             coordinator.close()
 
 
-def _poll_once(coordinator: FetchCoordinator, sampler: _SnapshotSampler, network_session: NetworkSession) -> bool:
+def _poll_once(coordinator: FetchCoordinator, sampler: _SnapshotSampler) -> bool:
     """Start missing workers and report progress; return whether the download is incomplete."""
     coordinator.request.check_cancelled()
     n_missing_workers = coordinator.poll()
     for _ in range(n_missing_workers or 0):
         threading.Thread(target=DownloadWorker(coordinator).run, name="fetch-worker", daemon=True).start()
     size = coordinator.identity.size if coordinator.identity else None
-    if size is not None:
-        network_session.expect_bytes(size)
     coordinator.request.on_progress(coordinator.stats.done_bytes, size)
     sampler.sample(coordinator.request.on_snapshot)
     return n_missing_workers is not None

@@ -87,7 +87,7 @@ class Response:
         if self._closed:
             return
         self._closed = True
-        if self._keep_alive and self._body.can_reuse_connection() and not self._connection.should_reconnect:
+        if self._keep_alive and self._body.can_reuse_connection():
             POOL.release(self._route.pool_key, self._connection)
         else:
             self._connection.close()

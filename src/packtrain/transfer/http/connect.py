@@ -23,7 +23,6 @@ from packtrain.transfer.cancellation import CancelCheck
 from packtrain.transfer.http import connection
 from packtrain.transfer.http.error_mapping import map_errors
 from packtrain.transfer.http.proxies import proxy_for
-from packtrain.transfer.http.tls_process import TLS_PROCESS
 from packtrain.transfer.urls import redact_url, url_origin
 
 if TYPE_CHECKING:
@@ -52,7 +51,7 @@ class Route:
 
     @property
     def pool_key(self) -> Hashable:
-        return url_origin(self.url), self.proxy, TLS_PROCESS.is_enabled
+        return url_origin(self.url), self.proxy
 
     @property
     def host_header(self) -> str:
@@ -95,29 +94,16 @@ def is_local_server(url: str) -> bool:
 def connect(route: Route, check_cancelled: CancelCheck = lambda: None) -> socket.socket:
     """Connect to the route's server; `check_cancelled` is called several times per second."""
     proxy, uses_tls = route.proxy, route.url_parts.scheme == "https"
-    if uses_tls and not TLS_PROCESS.is_enabled:
-        _ssl_context_from_environ()  # reports an unreadable CA bundle before connecting
+    context = _ssl_context_from_environ() if uses_tls else None  # reports an unreadable CA bundle before connecting
     with map_errors(route.url, connecting=True, proxy=proxy.hostname if proxy else None):
         sock = _connect_tcp(proxy or route.url_parts, check_cancelled)
         try:
             if proxy and uses_tls:
                 _open_tunnel(sock, proxy, route.url_parts)
-            return _add_tls(sock, route, check_cancelled) if uses_tls else sock
+            return _start_tls(sock, context, route, check_cancelled) if context else sock
         except BaseException:
             sock.close()
             raise
-
-
-def _add_tls(sock: socket.socket, route: Route, check_cancelled: CancelCheck) -> socket.socket:
-    host = route.url_parts.hostname or ""
-    tls_socket = TLS_PROCESS.start_tls(sock, host, route.url, check_cancelled) if TLS_PROCESS.is_enabled else None
-    return tls_socket or start_tls(sock, host, route.url, check_cancelled)
-
-
-def start_tls(sock: socket.socket, host: str, url: str, check_cancelled: CancelCheck = lambda: None) -> ssl.SSLSocket:
-    """Wrap a socket in TLS and verify the server."""
-    with map_errors(url, connecting=True):
-        return _handshake(sock, _ssl_context_from_environ(), host, check_cancelled)
 
 
 def _connect_tcp(url_parts: SplitResult, check_cancelled: CancelCheck) -> socket.socket:
@@ -175,6 +161,14 @@ def _open_tunnel(sock: socket.socket, proxy: SplitResult, url_parts: SplitResult
     head = http.read_response_head()
     if head.status != 200:
         raise OSError(f"the proxy returned {head.status} {head.reason}")
+
+
+def _start_tls(
+    sock: socket.socket, context: ssl.SSLContext, route: Route, check_cancelled: CancelCheck
+) -> ssl.SSLSocket:
+    """Wrap the socket in TLS and verify the server; errors name the server, also behind a proxy."""
+    with map_errors(route.url, connecting=True):
+        return _handshake(sock, context, route.url_parts.hostname, check_cancelled)
 
 
 def _handshake(

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import re
-import select
 import socket
 import struct
 import time
@@ -32,10 +31,6 @@ _IntOrBytes = TypeVar("_IntOrBytes", int, bytes)
 _MAX_HEAD_BYTES = 1 << 16
 _SEND_BLOCK_BYTES = 1 << 16
 _TCP_INFO_RTT_OFFSET = 68  # in Linux's tcp_info, in microseconds
-_MAX_NEARBY_RTT_S = 0.002
-_MAX_LOW_WATER_BYTES = 1 << 19  # receive at least this much per wake-up
-_RECEIVE_BUFFER_BYTES = 16 << 20  # how much a nearby server may send ahead
-_MAX_CONNECTION_BYTES = 32 << 20
 _STATUS_LINE = re.compile(rb"HTTP/1\.(\d) +(\d{3})(?: +([^\r\n]*))?\r?\n")
 _HEAD_END = re.compile(rb"\r?\n\r?\n")
 
@@ -66,24 +61,7 @@ class Http11Connection:
         self._buffered = memoryview(b"")  # bytes of the body that were received with the head
         # TLS sockets support neither flags nor the kernel's receive timeout.
         self._recv_flags = 0 if hasattr(sock, "pending") else socket.MSG_WAITALL
-        self._received_bytes, self._low_water_bytes = 0, 1
         self.round_trip_s = 0.0  # to the server, as the kernel measures it; 0: unknown
-        self._is_nearby = (
-            bool(self._recv_flags)
-            and 0 < self._measure_round_trip_s() < _MAX_NEARBY_RTT_S
-            and self._enlarge_receive_buffer()
-        )
-        if self._is_nearby:
-            self._poller = select.poll()
-            self._poller.register(sock, select.POLLIN)
-
-    def _enlarge_receive_buffer(self) -> bool:
-        """Enlarge the receive buffer by setting a large low-water mark, which the kernel does not shrink again."""
-        try:
-            self._set_low_water_mark(_RECEIVE_BUFFER_BYTES)
-        except OSError:  # some sandboxes do not support it
-            return False
-        return True
 
     def write_request(self, request_head: bytes, body: RequestBodyReader | None) -> None:
         """Send the head and the body of a request."""
@@ -101,7 +79,6 @@ class Http11Connection:
     def read_response_head(self) -> ResponseHead:
         """Return the head of the response, skipping 1xx responses."""
         self._set_read_timeout()
-        self._set_low_water_mark(1)
         while True:
             head = parse_response_head(self._read_head())
             if head.status >= 200 or head.status == 101:
@@ -142,57 +119,16 @@ class Http11Connection:
                 raise RemoteProtocolError("truncated response head") if data else ConnectionResetError("no response")
             data += more
 
-    def readinto(self, buffer: memoryview, expected_bytes: int = 0) -> int:
-        """Receive some bytes into the buffer; return 0 at the end of the connection.
-
-        Args:
-            buffer: Receives the bytes.
-            expected_bytes: How many more bytes the body has, if known.
-        """
+    def readinto(self, buffer: memoryview) -> int:
+        """Receive some bytes into the buffer; return 0 at the end of the connection."""
         if self._buffered:
             count = min(len(buffer), len(self._buffered))
             buffer[:count] = self._buffered[:count]
             self._buffered = self._buffered[count:]
             return count
-        if self._is_nearby:
-            return self._wait_for(lambda: self._read_nearby(buffer, expected_bytes))
         if self._recv_flags:
             return self._wait_for(lambda: self._sock.recv_into(buffer, 0, self._recv_flags))
         return self._wait_for(lambda: self._read_tls_records(buffer))
-
-    @property
-    def should_reconnect(self) -> bool:
-        """Whether a new connection is faster: on old connections a nearby server with BBR paces every packet."""
-        return self._is_nearby and self._received_bytes >= _MAX_CONNECTION_BYTES
-
-    def _read_nearby(self, buffer: memoryview, expected_bytes: int) -> int:
-        """Read available bytes, then wait once for a larger amount if the buffer is not full."""
-        count = self._read_available(buffer)
-        if count is None or 0 < count < len(buffer):
-            count = self._poll_and_read(buffer, count or 0, expected_bytes)
-        self._received_bytes += count
-        return count
-
-    def _poll_and_read(self, buffer: memoryview, count: int, expected_bytes: int) -> int:
-        self._set_low_water_mark(min(_MAX_LOW_WATER_BYTES, max(expected_bytes, len(buffer)) - count))
-        self._poller.poll(1000 * _poll_interval_s())
-        more = self._read_available(buffer[count:])
-        if more is None and not count:
-            raise socket.timeout("no data within the poll interval")
-        return count + (more or 0)
-
-    def _read_available(self, buffer: memoryview) -> int | None:
-        """Return the number of available bytes read, 0 at the end, or None if there are none yet."""
-        try:
-            return self._sock.recv_into(buffer, 0, socket.MSG_DONTWAIT)
-        except BlockingIOError:
-            return None
-
-    def _set_low_water_mark(self, n_bytes: int) -> None:
-        """Set SO_RCVLOWAT, so that poll() returns once `n_bytes` bytes are buffered."""
-        if n_bytes != self._low_water_bytes:
-            self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, n_bytes)
-            self._low_water_bytes = n_bytes
 
     def _read_tls_records(self, buffer: memoryview) -> int:
         """Read as many TLS records (16 kB each) as arrive within the poll interval."""

@@ -7,6 +7,7 @@ import time
 
 from packtrain.errors import TransferError
 from packtrain.transfer.api import ObjectInfo
+from packtrain.transfer.archive.formats import format_from_name
 from packtrain.transfer.http.client import Response
 from packtrain.transfer.http.digest_headers import digest_from_headers
 from packtrain.transfer.urls import redact_url
@@ -71,7 +72,8 @@ def parse_content_encoding(response: Response) -> str | None:
     if encoding in ("", "identity"):
         return None
     # Many servers declare stored .gz files as gzip-encoded; like curl, keep the bytes unchanged.
-    is_gzip_file = response.url.partition("?")[0].lower().endswith((".gz", ".tgz"))
+    archive_format = format_from_name(response.url.partition("?")[0])
+    is_gzip_file = archive_format is not None and archive_format.name == "gz"
     return None if is_gzip_file and encoding in ("gzip", "x-gzip") else encoding
 
 

@@ -31,7 +31,7 @@ class FixedLengthBody:
     def readinto(self, buffer: memoryview) -> int:
         if not self._remaining_bytes:
             return 0
-        count = self._connection.readinto(buffer[: self._remaining_bytes], self._remaining_bytes)
+        count = self._connection.readinto(buffer[: self._remaining_bytes])
         if not count:
             raise TruncatedBodyError
         self._remaining_bytes -= count
@@ -69,7 +69,7 @@ class ChunkedBody:
             self._read_chunk_header()
         if self._is_finished:
             return 0
-        count = self._connection.readinto(buffer[: self._chunk_remaining_bytes], self._chunk_remaining_bytes)
+        count = self._connection.readinto(buffer[: self._chunk_remaining_bytes])
         if not count:
             raise TruncatedBodyError
         self._chunk_remaining_bytes -= count

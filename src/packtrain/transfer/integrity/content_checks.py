@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import re
 
+from packtrain.transfer.archive.formats import ARCHIVE_MAGIC, ARCHIVE_SUFFIXES
+
 SNIFF_BYTES = 1024  # bytes from the start of a file that the checks need
-_ARCHIVE_SUFFIXES = (".tar", ".gz", ".tgz", ".bz2", ".tbz", ".tbz2", ".xz", ".txz", ".zip", ".7z", ".rar", ".zst")
 _BINARY_SUFFIXES = (
-    *_ARCHIVE_SUFFIXES, ".npz", ".npy", ".pt", ".pth", ".bin", ".h5", ".hdf5", ".parquet", ".safetensors", ".sif",
+    *ARCHIVE_SUFFIXES, ".npz", ".npy", ".pt", ".pth", ".bin", ".h5", ".hdf5", ".parquet", ".safetensors", ".sif",
     ".png", ".jpg", ".jpeg", ".pkl", ".onnx",
 )  # fmt: skip
 # Old pickles are text, and a .bin file may hold anything.
 _NEVER_TEXT_SUFFIXES = tuple(suffix for suffix in _BINARY_SUFFIXES if suffix not in (".pt", ".pth", ".bin", ".pkl"))
-# gzip, compress, bzip2, xz, zip (with files, empty, split), 7z, rar, zstd and its skippable frames, lz4, and Windows
-# self-extracting archives. A tar is recognized by its header.
-_ARCHIVE_MAGIC = (
-    b"\x1f\x8b", b"\x1f\x9d", b"BZh", b"\xfd7zXZ\0", b"PK\x03\x04", b"PK\x05\x06", b"PK\x07\x08", b"7z\xbc\xaf\x27\x1c",
-    b"Rar!\x1a\x07", b"\x28\xb5\x2f\xfd", *(bytes((byte, 0x2A, 0x4D, 0x18)) for byte in range(0x50, 0x60)),
-    b"\x04\x22\x4d\x18", b"MZ",
-)  # fmt: skip
+# compress, split zips, and Windows self-extracting archives have other suffixes; a tar is recognized by its header.
+_ARCHIVE_MAGIC = (*ARCHIVE_MAGIC, b"\x1f\x9d", b"PK\x07\x08", b"MZ")
 _CONTROL_CHARS = re.compile("[\0-\x08\x0e-\x1a\x1c-\x1f]")
 _MARKUP_SUFFIXES = (".html", ".htm", ".xhtml", ".xml", ".svg", ".txt", ".md", ".php")
 _HTML_PATTERN = re.compile(rb"\s*(<!--.*?-->\s*)*<(!doctype\s+html|html|head|body|title)\b", re.IGNORECASE | re.DOTALL)
@@ -40,7 +36,7 @@ def detect_error_page(name: str, head: bytes, content_type: str | None) -> str |
         content_type: The Content-Type of the response.
     """
     suffix = name.lower()
-    if suffix.endswith(_ARCHIVE_SUFFIXES) and not head:
+    if suffix.endswith(ARCHIVE_SUFFIXES) and not head:
         return f"received an empty body instead of {name}"
     document_type = _detect_document_type(head)
     if document_type is None or suffix.endswith(_MARKUP_SUFFIXES):
@@ -63,7 +59,7 @@ def detect_wrong_format(name: str, head: bytes, has_trusted_digest: bool) -> str
     suffix = name.lower()
     if head and suffix.endswith(_NEVER_TEXT_SUFFIXES) and _is_text(head):
         return f'received text instead of {name}: "{extract_excerpt(head)}"'
-    if has_trusted_digest or not suffix.endswith(_ARCHIVE_SUFFIXES) or head.startswith(_ARCHIVE_MAGIC):
+    if has_trusted_digest or not suffix.endswith(ARCHIVE_SUFFIXES) or head.startswith(_ARCHIVE_MAGIC):
         return None
     if _is_tar(head, allow_empty=suffix.endswith(".tar")):
         return None

@@ -5,22 +5,14 @@ import time
 
 import pytest
 
-from packtrain.agent.agent_log import AgentLog
 from packtrain.agent.checkpoints.restore import restore_checkpoint
 from packtrain.agent.checkpoints.uploader import CheckpointUploader
-from packtrain.agent.context import AttemptContext
 from packtrain.agent.outputs.sync import ContinuousSync, sync_outputs
 from packtrain.agent.processes.exit_status import CheckpointExit
-from packtrain.agent.processes.guard import Guard
-from packtrain.agent.processes.process_table import ProcessTable
-from packtrain.agent.sandbox import Sandbox
-from packtrain.agent.secrets import Secrets
 from packtrain.agent.stages import reuse_inputs
-from packtrain.agent.stop_request import StopRequest
 from packtrain.errors import FailedError
-from packtrain.events import Journal, JournalReader, Redactor
+from packtrain.events import JournalReader
 from packtrain.plan import (
-    AttemptFolder,
     CheckpointConfig,
     Input,
     Job,
@@ -31,6 +23,7 @@ from packtrain.plan import (
     Resources,
     S3Access,
 )
+from tests.support.attempt_contexts import attempt_contexts
 
 SCAN_INTERVAL_S = 0.05
 
@@ -38,13 +31,8 @@ SCAN_INTERVAL_S = 0.05
 @pytest.fixture
 def make_context(tmp_path):
     """Makes contexts of several attempts of one job."""
-    guards = []
 
-    def make(emitter="agent-1", inputs=(), retry_timeout_s=0.5, output=None, path="c*.pt", min_interval_s=None):
-        sandbox = Sandbox(tmp_path / emitter, AttemptFolder(tmp_path / f"attempt-{emitter}"))
-        sandbox.create()
-        redactor = Redactor()
-        guards.append(Guard.start())
+    def make_context(emitter="agent-1", inputs=(), retry_timeout_s=0.5, output=None, path="c*.pt", min_interval_s=None):
         job = Job(
             "0",
             (),
@@ -56,21 +44,11 @@ def make_context(tmp_path):
             checkpoint=CheckpointConfig(path, min_interval_s),
             retry_timeout_s=retry_timeout_s,
         )
-        return AttemptContext(
-            job,
-            sandbox,
-            Journal(sandbox.attempt_folder.journal, "r", "0", emitter, redactor),
-            AgentLog(sandbox.attempt_folder.agent_log, redactor),
-            Secrets(tmp_path / "secrets"),
-            redactor,
-            StopRequest(),
-            ProcessTable(guards[-1], 0.2),
-            reuse_folder=tmp_path / "reusable-inputs",
-        )
+        reuse_folder = tmp_path / "reusable-inputs"
+        return make(job, emitter, root=emitter, attempt=f"attempt-{emitter}", reuse_folder=reuse_folder)
 
-    yield make
-    for guard in guards:
-        guard.quit()
+    with attempt_contexts(tmp_path) as make:
+        yield make_context
 
 
 @pytest.fixture

@@ -5,34 +5,19 @@ import time
 
 import pytest
 
-from packtrain.agent.agent_log import AgentLog
-from packtrain.agent.context import AttemptContext
 from packtrain.agent.outputs.sync import ContinuousSync, clean_outputs, keep_in_attempt_folder, make_grace_check
-from packtrain.agent.processes.guard import Guard
-from packtrain.agent.processes.process_table import ProcessTable
-from packtrain.agent.sandbox import Sandbox
-from packtrain.agent.secrets import Secrets
-from packtrain.agent.stop_request import StopRequest
 from packtrain.errors import FailedError
-from packtrain.events import Journal, JournalReader, Redactor
-from packtrain.plan import AttemptFolder, Job, Limits, Location, Output, Resources
+from packtrain.events import JournalReader
+from packtrain.plan import Job, Limits, Location, Output, Resources
+from tests.support.attempt_contexts import attempt_contexts
 
 POLL_INTERVAL_S = 0.05
 
 
 @pytest.fixture
 def context(tmp_path):
-    sandbox = Sandbox(tmp_path / "sandbox", AttemptFolder(tmp_path / "attempt"))
-    sandbox.create()
-    redactor = Redactor()
-    journal = Journal(sandbox.attempt_folder.journal, "r", "0", "agent-1", redactor)
-    job = Job("0", (), Resources(), Limits(grace_s=0.2), ())
-    guard = Guard.start()
-    log = AgentLog(sandbox.attempt_folder.agent_log, redactor)
-    secrets = Secrets(tmp_path / "secrets")
-    yield AttemptContext(job, sandbox, journal, log, secrets, redactor, StopRequest(), ProcessTable(guard, 0.2))
-    guard.quit()
-    journal.close()
+    with attempt_contexts(tmp_path) as make:
+        yield make(Job("0", (), Resources(), Limits(grace_s=0.2), ()))
 
 
 def wait_for(condition):

@@ -141,8 +141,9 @@ def test_group_is_killed(sleeper):
 
 def test_agent_continues_without_guard(tmp_path):
     harness = StepHarness(tmp_path)
-    os.kill(harness.guard._pid, signal.SIGKILL)
-    wait_until(lambda: _is_zombie(harness.guard._pid), 5)
+    guard_pid = harness.context.processes._guard._pid
+    os.kill(guard_pid, signal.SIGKILL)
+    wait_until(lambda: _is_zombie(guard_pid), 5)
     harness.run(make_trace_step("ran"))
     assert harness.read_trace() == ["ran"]
     harness.close()

@@ -11,23 +11,17 @@ from dataclasses import replace
 
 import pytest
 
-from packtrain.agent.agent_log import AgentLog
-from packtrain.agent.context import AttemptContext
-from packtrain.agent.processes.guard import Guard
-from packtrain.agent.processes.process_table import ProcessTable
-from packtrain.agent.sandbox import Sandbox
-from packtrain.agent.secrets import Secrets
 from packtrain.agent.stages.fetch import fetch_inputs
-from packtrain.agent.stages.streaming_unpack import merge_folder
 from packtrain.agent.stages.unpack import unpack_inputs
-from packtrain.agent.stop_request import StopRequest
 from packtrain.errors import FailedError
-from packtrain.events import Journal, JournalReader, Redactor
-from packtrain.plan import AttemptFolder, Digest, Input, Job, Limits, Location, RemoteFile, Resources
-from packtrain.transfer.archive.detection import can_unpack_while_downloading, has_archive_magic
+from packtrain.events import JournalReader
+from packtrain.plan import Digest, Input, Job, Limits, Location, RemoteFile, Resources
+from packtrain.transfer.archive.formats import can_unpack_while_downloading, may_be_archive
 from packtrain.transfer.cache import DownloadCache
 from packtrain.transfer.integrity.block_checksums import format_checksums, make_checksums
+from packtrain.transfer.streamed_unpack import merge_folder
 from testbed.http_server import HttpServer, ResponseFault
+from tests.support.attempt_contexts import attempt_contexts
 
 DATA = os.urandom(300_000)
 
@@ -62,25 +56,12 @@ def serve(tmp_path, origin):
 
 @pytest.fixture
 def make_context(tmp_path):
-    guards = []
-
     def make_context(*remote_files, cache=None, **more):
-        sandbox = Sandbox(tmp_path / "sandbox", AttemptFolder(tmp_path / "attempt"))
-        sandbox.create()
-        redactor = Redactor([])
-        guards.append(Guard.start())
-        job = Job(
-            "0", (), Resources(), Limits(), (), inputs=(Input("", "input", remote_files, **more),), retry_timeout_s=0.3
-        )
-        journal = Journal(sandbox.attempt_folder.journal, "r", "0", "agent-1", redactor)
-        log, secrets = AgentLog(sandbox.attempt_folder.agent_log, redactor), Secrets(tmp_path / "secrets")
-        return AttemptContext(
-            job, sandbox, journal, log, secrets, redactor, StopRequest(), ProcessTable(guards[-1], 0.2), cache
-        )
+        inputs = (Input("", "input", remote_files, **more),)
+        return make(Job("0", (), Resources(), Limits(), (), inputs=inputs, retry_timeout_s=0.3), download_cache=cache)
 
-    yield make_context
-    for guard in guards:
-        guard.quit()
+    with attempt_contexts(tmp_path) as make:
+        yield make_context
 
 
 def run_both_stages(context):
@@ -314,14 +295,14 @@ def test_cached_file_is_fetched_once(make_context, serve, origin, tmp_path):
 )
 def test_archive_magic(tmp_path, head, expected):
     (tmp_path / "file").write_bytes(head)
-    assert has_archive_magic(tmp_path / "file") is expected
+    assert may_be_archive(tmp_path / "file") is expected
 
 
 @pytest.mark.parametrize("tar_format", [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
 def test_archive_magic_of_tar_formats(tmp_path, tar_format):
     with tarfile.open(tmp_path / "x.tar", "w", format=tar_format) as archive:
         archive.add(__file__, "name")
-    assert has_archive_magic(tmp_path / "x.tar")
+    assert may_be_archive(tmp_path / "x.tar")
 
 
 # checksums files

@@ -4,21 +4,12 @@ import os
 
 import pytest
 
-from packtrain.agent.agent_log import AgentLog
-from packtrain.agent.context import AttemptContext
 from packtrain.agent.environments.apptainer import ApptainerEnvironment
-from packtrain.agent.processes.guard import Guard
-from packtrain.agent.processes.process_table import ProcessTable
-from packtrain.agent.sandbox import Sandbox
-from packtrain.agent.secrets import Secrets
 from packtrain.agent.stages import hardware, reuse_inputs
 from packtrain.agent.stages.fetch import fetch_inputs
 from packtrain.agent.stages.stream_inputs import prepare_streams
 from packtrain.agent.stages.unpack import unpack_inputs
-from packtrain.agent.stop_request import StopRequest
-from packtrain.events import Journal, Redactor
 from packtrain.plan import (
-    AttemptFolder,
     CheckpointConfig,
     Container,
     Input,
@@ -33,6 +24,7 @@ from packtrain.plan.stream_config import StreamConfig
 from packtrain.stream.job_config import open_job_stream
 from packtrain.stream.samples import StreamingSamples
 from packtrain.transfer.cache import DownloadCache
+from tests.support.attempt_contexts import attempt_contexts
 from tests.support.stream_indexes import make_archive
 
 GB = 1 << 30
@@ -48,25 +40,13 @@ def job_input(tmp_path):
 
 @pytest.fixture
 def make_context(tmp_path):
-    guards = []
-
     def make_context(*inputs, disk_bytes=None, cache=None, sandbox_name="sandbox", **more):
-        sandbox = Sandbox(tmp_path / sandbox_name, AttemptFolder(tmp_path / "attempt"))
-        sandbox.create()
-        redactor = Redactor([])
-        guards.append(Guard.start())
-        limits = Limits(disk_bytes=disk_bytes)
-        job = Job(
-            "0", (), Resources(), limits, (), inputs=inputs, checkpoint=CheckpointConfig("c"), retry_timeout_s=0.3
-        )
-        journal = Journal(sandbox.attempt_folder.journal, "r", "0", "agent-1", redactor)
-        log, secrets = AgentLog(sandbox.attempt_folder.agent_log, redactor), Secrets(tmp_path / "secrets")
-        processes = ProcessTable(guards[-1], 0.2)
-        return AttemptContext(job, sandbox, journal, log, secrets, redactor, StopRequest(), processes, cache, **more)
+        limits, checkpoint = Limits(disk_bytes=disk_bytes), CheckpointConfig("c")
+        job = Job("0", (), Resources(), limits, (), inputs=inputs, checkpoint=checkpoint, retry_timeout_s=0.3)
+        return make(job, root=sandbox_name, download_cache=cache, **more)
 
-    yield make_context
-    for guard in guards:
-        guard.quit()
+    with attempt_contexts(tmp_path) as make:
+        yield make_context
 
 
 def fetch_and_unpack(context):

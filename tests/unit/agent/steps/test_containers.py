@@ -196,7 +196,9 @@ def test_stop_reaches_program_inside(harness, image):
 def test_agent_zip_is_mounted_and_gpus_enabled(harness, image, tmp_path):
     agent_zip = tmp_path / "agent.pyz"
     agent_zip.write_text("zip")
-    environment = ApptainerEnvironment(Container(str(image)), harness.sandbox, 2, agent_zip, harness.resolve_secret)
+    environment = ApptainerEnvironment(
+        Container(str(image)), harness.sandbox, 2, agent_zip, harness.context.secrets.resolve_secret
+    )
     program = environment.wrap(StepCommand(("true",), harness.sandbox.root, harness.host_environment, {}))
     assert "--nv" in program.argv
     assert f"type=bind,source={agent_zip},destination={agent_zip},ro" in program.argv
@@ -210,7 +212,9 @@ def image_with_pythonpath(tmp_path_factory):
 
 
 def read_pythonpath(harness, image, agent_zip, host_env, step_env, entrypoint=False):
-    environment = ApptainerEnvironment(Container(str(image)), harness.sandbox, 0, agent_zip, harness.resolve_secret)
+    environment = ApptainerEnvironment(
+        Container(str(image)), harness.sandbox, 0, agent_zip, harness.context.secrets.resolve_secret
+    )
     argv = () if entrypoint else ("/bin/sh", "-c", 'printf "<%s>" "$PYTHONPATH"')
     variables = {**harness.host_environment, **host_env, "APPTAINER_NO_EVAL": "1"}
     program = environment.wrap(StepCommand(argv, harness.sandbox.root, variables, step_env, use_entrypoint=entrypoint))

@@ -5,13 +5,11 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import zipfile
-from pathlib import Path
 
 import pytest
 
-import packtrain
 from packtrain.agent.steps.variables import parse_env_file, to_env_name
+from packtrain.engines.bundle import build_agent
 from packtrain.plan import EnvironmentConfig, EnvVar, Input, Secret, StepResources
 from tests.support.paths import PROJECT_ROOT
 from tests.support.step_harness import StepHarness, make_env_vars, make_step
@@ -50,7 +48,7 @@ def test_packtrain_variables(harness):
     variables = read_variables(harness, inputs=inputs, point=(EnvVar("lr", "0.1"), EnvVar("batch-size", "32")))
     root = str(harness.sandbox.root)
     expected = {
-        "RUN": "run-1",
+        "RUN": "r",
         "JOB": "7",
         "INPUT": f"{root}/input",
         "INPUTS": f"{root}/inputs",
@@ -146,12 +144,7 @@ def test_to_env_name():
 def test_steps_import_packtrain_from_agent_zip(tmp_path):
     """The agent runs from a zip, as on a worker."""
     agent = tmp_path / "agent.pyz"
-    source = Path(packtrain.__file__).parent
-    with zipfile.ZipFile(agent, "w") as archive:
-        archive.write(source / "__init__.py", "packtrain/__init__.py")
-        for path in sorted(source.rglob("*.py")):
-            if path.relative_to(source).parts[0] in ("agent", "plan", "events", "errors.py"):
-                archive.write(path, Path("packtrain") / path.relative_to(source))
+    build_agent(agent)
     program = (
         "import sys; sys.path[:0] = sys.argv[1:3]\n"
         "from pathlib import Path\nfrom tests.support.step_harness import StepHarness, make_step, make_env_vars\n"

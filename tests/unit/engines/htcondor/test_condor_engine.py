@@ -12,10 +12,10 @@ import pytest
 from packtrain.engines.api import Overrides, SubmitRequest
 from packtrain.engines.htcondor import HtcondorEngine
 from packtrain.engines.htcondor import condor_client as client_module
-from packtrain.engines.htcondor import condor_engine as engine_module
 from packtrain.engines.htcondor.condor_client import CondorClient, ScheddUnreachableError
 from packtrain.engines.htcondor.run_settings import RunSettings
 from packtrain.engines.htcondor.run_setup import write_run_files
+from packtrain.engines.updates import Gone, Queued
 from packtrain.errors import FailedError
 from packtrain.plan import RunFolder
 from tests.support.condor_plans import make_job, make_plan
@@ -53,11 +53,6 @@ class FakeClient:
         self.removed += names
 
 
-@pytest.fixture(autouse=True)
-def no_retry_interval(monkeypatch):
-    monkeypatch.setattr(engine_module, "_RETRY_INTERVAL_S", 0.0)
-
-
 @pytest.fixture
 def folder(tmp_path):
     run_folder = RunFolder(tmp_path / "run-1")
@@ -66,16 +61,20 @@ def folder(tmp_path):
     return run_folder
 
 
+def make_engine(folder: RunFolder, client: FakeClient) -> HtcondorEngine:
+    return HtcondorEngine(PLAN, folder, client, retry_interval_s=0.0)
+
+
 def make_request(number: int, **overrides: Any) -> SubmitRequest:
     return SubmitRequest(f"{number}-1", PLAN.jobs[number], Overrides(**overrides))
 
 
 def gone_kinds(updates) -> dict[str, str]:
-    return {update.attempt_id: update.failure_kind for update in updates if update.status == "gone"}
+    return {update.attempt_id: update.failure_kind for update in updates if isinstance(update, Gone)}
 
 
 def wait_reasons(updates) -> list[tuple[str, str]]:
-    return [(update.attempt_id, update.progress["wait_reason"]) for update in updates if update.progress]
+    return [(update.attempt_id, update.reason) for update in updates if isinstance(update, Queued)]
 
 
 def submit_event(cluster: int, proc: int, number: int) -> str:
@@ -89,7 +88,7 @@ END_EVENT = "005 (001.000.000) 2026-01-02 10:00:09 Job terminated.\n\t(1) Normal
 
 def test_lost_answer_is_not_submitted_again(folder):
     client = FakeClient([(LOST,)])
-    engine = HtcondorEngine(PLAN, folder, client)
+    engine = make_engine(folder, client)
     assert engine.submit([make_request(0), make_request(1)]) == {}
     assert gone_kinds(engine.poll()) == {}
     assert engine.submit([make_request(0), make_request(1)]) == {"0-1": "1.0", "1-1": "1.1"}
@@ -98,7 +97,7 @@ def test_lost_answer_is_not_submitted_again(folder):
 
 def test_lost_answer_is_found_in_the_log(folder):
     client = FakeClient([(LOST,)])
-    engine = HtcondorEngine(PLAN, folder, client)
+    engine = make_engine(folder, client)
     engine.submit([make_request(0)])
     client.queue.clear()
     (folder.htcondor / "event.log").write_text(submit_event(1, 0, 0) + END_EVENT)
@@ -108,7 +107,7 @@ def test_lost_answer_is_found_in_the_log(folder):
 
 def test_cancel_after_lost_answer(folder):
     client = FakeClient([(LOST,)])
-    engine = HtcondorEngine(PLAN, folder, client)
+    engine = make_engine(folder, client)
     engine.submit([make_request(0)])
     engine.cancel(["0-1"])
     assert gone_kinds(engine.poll()) == {"0-1": ""}
@@ -118,14 +117,14 @@ def test_cancel_after_lost_answer(folder):
 
 
 def test_rejected_but_queued_attempt_continues(folder):
-    engine = HtcondorEngine(PLAN, folder, FakeClient([(REJECTED,)]))
+    engine = make_engine(folder, FakeClient([(REJECTED,)]))
     engine.submit([make_request(0)])
     assert gone_kinds(engine.poll()) == {}
 
 
 def test_unreachable_schedd_is_retried(folder):
     client = FakeClient([LOST, LOST])
-    engine = HtcondorEngine(PLAN, folder, client)
+    engine = make_engine(folder, client)
     engine.submit([make_request(0)])
     assert wait_reasons(engine.poll()) == [("0-1", "the answer was lost; packtrain tries again")], "once"
     assert wait_reasons(engine.poll()) == [("0-1", "")]
@@ -134,7 +133,7 @@ def test_unreachable_schedd_is_retried(folder):
 
 def test_one_of_several_clusters_is_rejected(folder):
     client = FakeClient([None, REJECTED, None])
-    engine = HtcondorEngine(PLAN, folder, client)
+    engine = make_engine(folder, client)
     names = engine.submit([make_request(0), make_request(1, memory_factor=2.0), make_request(2, disk_factor=2.0)])
     assert names == {"0-1": "1.0", "2-1": "2.0"}
     assert gone_kinds(engine.poll()) == {"1-1": "submit_rejected"}
@@ -144,7 +143,7 @@ def test_one_of_several_clusters_is_rejected(folder):
 
 def test_accepted_cluster_is_not_submitted_again(folder):
     client = FakeClient([None, LOST])
-    engine = HtcondorEngine(PLAN, folder, client)
+    engine = make_engine(folder, client)
     engine.submit([make_request(0), make_request(1, memory_factor=2.0)])
     engine.poll()
     assert sorted(client.queue.values()) == ["0-1", "1-1"]
@@ -152,7 +151,7 @@ def test_accepted_cluster_is_not_submitted_again(folder):
 
 def test_cancelled_item_is_removed_when_it_appears(folder):
     client = FakeClient()
-    engine = HtcondorEngine(PLAN, folder, client)
+    engine = make_engine(folder, client)
     engine.submit([make_request(0), make_request(1), make_request(2)])
     engine.cancel(["1-1"])
     (folder.htcondor / "event.log").write_text(submit_event(1, 0, 0) + submit_event(1, 1, 1))
@@ -165,11 +164,11 @@ def test_cancelled_item_is_removed_when_it_appears(folder):
 
 def test_unwanted_item_is_removed_by_next_supervisor(folder):
     client = FakeClient()
-    first = HtcondorEngine(PLAN, folder, client)
+    first = make_engine(folder, client)
     first.submit([make_request(0), make_request(1)])
     first.cancel(["1-1"])
     (folder.htcondor / "event.log").write_text(submit_event(1, 0, 0) + submit_event(1, 1, 1))
-    engine = HtcondorEngine(PLAN, folder, client)
+    engine = make_engine(folder, client)
     engine.recover([make_request(0)])
     assert client.removed == [], "views call recover, too"
     engine.poll()
@@ -178,7 +177,7 @@ def test_unwanted_item_is_removed_by_next_supervisor(folder):
 
 def test_last_item_is_removed_with_its_cluster(folder):
     client = FakeClient()
-    engine = HtcondorEngine(PLAN, folder, client)
+    engine = make_engine(folder, client)
     engine.submit([make_request(0), make_request(1)])
     engine.cancel(["1-1"])
     engine.poll()
@@ -190,7 +189,7 @@ def test_last_item_is_removed_with_its_cluster(folder):
 def test_jobs_of_newer_supervisor_are_not_removed(folder):
     """A supervisor that was suspended reads about them before it learns that its lease has expired."""
     client = FakeClient()
-    old, new = HtcondorEngine(PLAN, folder, client), HtcondorEngine(PLAN, folder, client)
+    old, new = make_engine(folder, client), make_engine(folder, client)
     old.submit([make_request(0)])
     new.submit([make_request(1)])
     (folder.htcondor / "event.log").write_text(submit_event(1, 0, 0) + submit_event(2, 0, 1))
@@ -199,7 +198,7 @@ def test_jobs_of_newer_supervisor_are_not_removed(folder):
 
 
 def test_paused_cluster_reports_wait_reason(folder):
-    engine = HtcondorEngine(PLAN, folder, FakeClient())
+    engine = make_engine(folder, FakeClient())
     engine.submit([make_request(0), make_request(1)])
     engine.poll()
     log = folder.htcondor / "event.log"
@@ -213,7 +212,7 @@ def test_paused_cluster_reports_wait_reason(folder):
 
 def test_failing_action_does_not_block_others(folder):
     client = FakeClient()
-    engine = HtcondorEngine(PLAN, folder, client)
+    engine = make_engine(folder, client)
     engine.submit([make_request(0)])
     engine.submit([make_request(1)])
     remove = client.remove

@@ -115,7 +115,7 @@ def test_input_over_the_limit(tmp_path):
         file.truncate(6 * 10**9)
     (problem,) = find_problems(make_plan(make_job(inputs=(local_input(path),))), RunSettings(), FakeClient("5000"))
     assert problem.is_error
-    assert "send 6.0 GB to each job, but sends at most 5.2 GB (MAX_TRANSFER_INPUT_MB = 5000)" in problem.message
+    assert "send 6 GB to each job, but sends at most 5.2 GB (MAX_TRANSFER_INPUT_MB = 5000)" in problem.message
     assert "transfer: agent" in problem.hint
     assert messages(make_plan(make_job(inputs=(local_input(path, "agent"),))), "5000") == []
 
@@ -136,7 +136,7 @@ def test_large_input_without_limit(tmp_path, limit):
         file.truncate(2 * 10**9)
     (problem,) = find_problems(make_plan(make_job(inputs=(local_input(path),))), RunSettings(), FakeClient(limit))
     assert not problem.is_error
-    assert "has to send 2.0 GB to each of 1 jobs" in problem.message
+    assert "has to send 2 GB to each of 1 jobs" in problem.message
 
 
 def test_sent_image_counts(tmp_path):

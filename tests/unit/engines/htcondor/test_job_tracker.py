@@ -6,8 +6,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from packtrain.engines.htcondor.job_tracker import JobTracker
-from packtrain.engines.htcondor.log_reader import parse_events
+from packtrain.engines.htcondor.tracking import JobTracker
+from packtrain.engines.htcondor.tracking.log_reader import parse_events
+from packtrain.engines.updates import (
+    AgentEventsReceived,
+    ExecutionInterrupted,
+    ExecutionStarted,
+    Gone,
+    Held,
+    Queued,
+    Released,
+    TransferChanged,
+)
 from packtrain.events import Event, kinds
 from tests.support.condor_logs import UserLogBuilder
 
@@ -23,8 +33,8 @@ def updates_of(log: UserLogBuilder) -> list:
     return track(log)[1]
 
 
-def statuses(log: UserLogBuilder) -> list[tuple[str, str]]:
-    return [(update.attempt_id, update.status) for update in updates_of(log)]
+def types(log: UserLogBuilder) -> list[tuple[str, type]]:
+    return [(update.attempt_id, type(update)) for update in updates_of(log)]
 
 
 def agent_event(emitter: str = "agent-1", kind: str = kinds.AGENT_STARTED, job: str = "0") -> Event:
@@ -34,45 +44,41 @@ def agent_event(emitter: str = "agent-1", kind: str = kinds.AGENT_STARTED, job: 
 def test_successful_attempt():
     log = UserLogBuilder().submit(0, "0", "0-1").execute(0).agent_event(0, agent_event()).terminate(0, 0)
     tracker, updates = track(log)
-    started, running, gone = updates
-    assert (started.status, started.execution, started.site, started.host) == (
-        "started",
-        1,
-        "CHTC-Spark-CE1",
-        "worker7",
-    )
-    assert (running.status, running.agent_events) == ("running", (agent_event(),))
-    assert (gone.status, gone.exit_code, gone.native_id) == ("gone", 0, "12.0")
-    assert tracker.by_attempt_id["0-1"].status == "gone"
+    started, received, gone = updates
+    assert isinstance(started, ExecutionStarted) and isinstance(gone, Gone)
+    assert (started.execution, started.site, started.host) == (1, "CHTC-Spark-CE1", "worker7")
+    assert received == AgentEventsReceived("0-1", "0", events=(agent_event(),))
+    assert (gone.exit_code, gone.native_id) == (0, "12.0")
+    assert tracker.by_attempt_id["0-1"].is_finished
 
 
 def test_unmaterialized_items():
     tracker, _ = track(UserLogBuilder().cluster_submit("0-1").submit(0, "0", "0-1"))
-    assert [(id_, job.is_materialized, job.status) for id_, job in tracker.by_attempt_id.items()] == [
-        ("0-1", True, "queued"),
-        ("1-1", False, "queued"),
-        ("2-1", False, "queued"),
+    assert [(id_, job.is_materialized, job.all_updates()) for id_, job in tracker.by_attempt_id.items()] == [
+        ("0-1", True, [Queued("0-1", "0")]),
+        ("1-1", False, [Queued("1-1", "1")]),
+        ("2-1", False, [Queued("2-1", "2")]),
     ]
 
 
 def test_removed_cluster():
     log = UserLogBuilder().cluster_submit("0-1").submit(0, "0", "0-1").execute(0).remove(0).cluster_remove(1)
-    assert statuses(log)[1:] == [("0-1", "gone"), ("1-1", "gone"), ("2-1", "gone")]
+    assert types(log)[1:] == [("0-1", Gone), ("1-1", Gone), ("2-1", Gone)]
 
 
 def test_finished_cluster_gives_no_update():
     log = UserLogBuilder().cluster_submit("0-1")
     for proc, (job_id, attempt_id) in enumerate(ITEMS["0-1"]):
         log.submit(proc, job_id, attempt_id).execute(proc).terminate(proc, 0)
-    before = statuses(log)
-    assert statuses(log.cluster_remove(3)) == before
+    before = types(log)
+    assert types(log.cluster_remove(3)) == before
 
 
 def test_eviction_and_restart():
     log = UserLogBuilder().submit(0, "0", "0-1").execute(0).agent_event(0, agent_event("agent-1")).evict(0)
     log.execute(0, site="PDX-Coeus-CE1").agent_event(0, agent_event("agent-2")).terminate(0, 0)
-    interruptions = [update for update in updates_of(log) if update.status == "interrupted"]
-    starts = [update for update in updates_of(log) if update.status == "started"]
+    interruptions = [update for update in updates_of(log) if isinstance(update, ExecutionInterrupted)]
+    starts = [update for update in updates_of(log) if isinstance(update, ExecutionStarted)]
     assert [(u.execution, u.failure_kind, u.emitters) for u in interruptions] == [(1, "evicted", ("agent-1",))]
     assert [(u.execution, u.site) for u in starts] == [(1, "CHTC-Spark-CE1"), (2, "PDX-Coeus-CE1")]
 
@@ -88,9 +94,10 @@ def test_evicted_with_all_outputs_is_gone():
         .terminate(0, 3)
     )
     tracker = JobTracker(lambda first_attempt_id: (), lambda job_id, attempt_id: (job_id, attempt_id) == ("0", "0-1"))
-    _, gone = (update for event in parse_events(log.data) for update in tracker.apply(event))
-    assert (gone.status, gone.exit_code, gone.failure_kind) == ("gone", 0, "")
-    assert [event.kind for event in gone.agent_events] == [kinds.AGENT_ENDED]
+    _, received, gone = (update for event in parse_events(log.data) for update in tracker.apply(event))
+    assert isinstance(gone, Gone)
+    assert (gone.exit_code, gone.failure_kind) == (0, "")
+    assert [event.kind for event in received.events] == [kinds.AGENT_ENDED]
     assert tracker.redundant_jobs == ["12.0"], "the pool would run it again"
 
 
@@ -103,7 +110,7 @@ def test_seq_is_unique_and_reproducible():
 
 def test_lost_node_ends_execution():
     (_, interrupted) = updates_of(UserLogBuilder().submit(0, "0", "0-1").execute(0).reconnect_failed(0))
-    assert interrupted.status == "interrupted"
+    assert isinstance(interrupted, ExecutionInterrupted)
     assert "lost contact with the node" in interrupted.detail
 
 
@@ -121,21 +128,23 @@ def test_hold_ends_execution():
         .hold(0, "The job exceeded allowed time", 47)
     )
     held = updates_of(log)[-1]
-    assert (held.status, held.execution, held.emitters) == ("held", 1, ("agent-1",))
-    assert (held.failure_kind, held.hold_action, held.hold_code) == ("pool_time_limit", "give_up", (47, 0))
+    assert isinstance(held, Held)
+    assert (held.execution, held.emitters) == (1, ("agent-1",))
+    assert (held.failure_kind, held.action, held.code, held.subcode) == ("pool_time_limit", "give_up", 47, 0)
     assert held.detail == "the pool holds it: The job exceeded allowed time"
 
 
 def test_hold_before_first_execution():
     held = updates_of(UserLogBuilder().submit(0, "0", "0-1").hold(0, "Transfer input files failure", 13))[-1]
-    assert (held.execution, held.failure_kind, held.hold_action) == (0, "transfer_failed", "release")
+    assert (held.execution, held.failure_kind, held.action) == (0, "transfer_failed", "release")
 
 
 def test_held_and_released():
     log = UserLogBuilder().submit(0, "0", "0-1").hold(0, "via condor_hold", 1)
-    assert track(log)[0].by_attempt_id["0-1"].status == "held"
-    assert track(log.release(0))[0].by_attempt_id["0-1"].status == "queued"
-    assert statuses(log) == [("0-1", "held"), ("0-1", "released")]
+    held = track(log)[0].by_attempt_id["0-1"]
+    assert held.is_held and isinstance(held.all_updates()[-1], Held)
+    released = track(log.release(0))[0].by_attempt_id["0-1"]
+    assert [type(update) for update in released.all_updates()] == [Held, Released, Queued]
 
 
 @pytest.mark.parametrize(
@@ -153,18 +162,19 @@ def test_held_and_released():
 )
 def test_hold_codes(code, subcode, kind, action):
     held = updates_of(UserLogBuilder().submit(0, "0", "0-1").hold(0, "why", code, subcode))[-1]
-    assert (held.failure_kind, held.hold_action) == (kind, action)
+    assert (held.failure_kind, held.action) == (kind, action)
 
 
 def test_missing_file_of_access_point():
     reason = "Transfer input files failure. Details: SHADOW at ap failed to send file: No such file or directory"
     held = updates_of(UserLogBuilder().submit(0, "0", "0-1").hold(0, reason, 13, 2))[-1]
-    assert (held.failure_kind, held.hold_action) == ("submit_rejected", "give_up")
+    assert (held.failure_kind, held.action) == ("submit_rejected", "give_up")
 
 
 def test_removed_by_user():
     gone = updates_of(UserLogBuilder().submit(0, "0", "0-1").remove(0))[-1]
-    assert (gone.status, gone.failure_kind, gone.detail) == ("gone", "cancelled", "via condor_rm (by user games)")
+    assert isinstance(gone, Gone)
+    assert (gone.failure_kind, gone.detail) == ("cancelled", "via condor_rm (by user games)")
 
 
 def test_killed_by_signal():
@@ -175,7 +185,7 @@ def test_killed_by_signal():
 def test_events_of_other_jobs_are_ignored():
     log = UserLogBuilder().submit(0, "0", "0-1").execute(0).agent_event(0, agent_event(job="7"))
     log.add_event(8, 0, "packtrain {not json}").add_event(8, 0, "hello")
-    assert [update.status for update in updates_of(log)] == ["started"]
+    assert types(log) == [("0-1", ExecutionStarted)]
 
 
 def test_unknown_jobs_are_ignored():
@@ -183,8 +193,8 @@ def test_unknown_jobs_are_ignored():
 
 
 def transfers(log: UserLogBuilder) -> list[tuple[str, str, int]]:
-    found = [update for update in updates_of(log) if update.status == "transfer"]
-    return [(update.transfer_direction, update.transfer_state, update.execution) for update in found]
+    found = [update for update in updates_of(log) if isinstance(update, TransferChanged)]
+    return [(update.direction, update.state, update.execution) for update in found]
 
 
 def test_transfers_have_their_execution():
@@ -203,8 +213,7 @@ def test_transfers_have_their_execution():
         ("in", "finished", 2),
         ("out", "started", 2),
     ]
-    inputs = [update for update in updates_of(log) if (update.transfer_direction, update.execution) == ("in", 1)]
-    _, started, finished = inputs
+    _, started, finished, *_ = (update for update in updates_of(log) if isinstance(update, TransferChanged))
     assert finished.occurred_at - started.occurred_at == 1.0, "the time of the log"
 
 
@@ -218,7 +227,8 @@ def test_interrupted_during_input_transfer():
     log = UserLogBuilder().submit(0, "0", "0-1").transfer(0, "in", "started").evict(0)
     log.transfer(0, "in", "started").execute(0)
     _, interrupted, transfer, started = updates_of(log)
-    assert (interrupted.status, interrupted.execution, interrupted.failure_kind) == ("interrupted", 0, "evicted")
+    assert isinstance(interrupted, ExecutionInterrupted)
+    assert (interrupted.execution, interrupted.failure_kind) == (0, "evicted")
     assert "before it started" in interrupted.detail
     assert (transfer.execution, started.execution) == (1, 1)
 
@@ -245,11 +255,11 @@ def test_any_sequence_of_events(steps):
         else:
             getattr(log, step)(0)
     updates = updates_of(log)
-    started = [update.execution for update in updates if update.status == "started"]
+    started = [update.execution for update in updates if isinstance(update, ExecutionStarted)]
     assert started == list(range(1, len(started) + 1)), "executions are numbered"
-    assert sum(update.status == "gone" for update in updates) <= 1
-    assert not any(update.status == "gone" for update in updates[:-1]), "nothing is reported after the end"
-    executions = [update.execution for update in updates if update.status in ("started", "transfer")]
+    assert not any(isinstance(update, Gone) for update in updates[:-1]), "nothing is reported after the end"
+    executions = [update.execution for update in updates if isinstance(update, (ExecutionStarted, TransferChanged))]
     assert executions == sorted(executions), "a transfer belongs to an execution that has not ended"
-    ended = [update.execution for update in updates if update.status in ("interrupted", "held") and update.execution]
+    ends = [update for update in updates if isinstance(update, (ExecutionInterrupted, Held))]
+    ended = [update.execution for update in ends if update.execution]
     assert len(ended) == len(set(ended)), "an execution ends once"

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from packtrain.condor.eventlog import JobEvent
-from packtrain.engines.htcondor.log_reader import EventLogReader, parse_events
+from packtrain.engines.htcondor.tracking.log_reader import EventLogReader, parse_events
 from tests.support.condor_logs import EVICTED_EVENT, HELD_EVENT, UserLogBuilder
 
 

@@ -14,11 +14,10 @@ from packtrain.engines.api import Overrides, min_live_interval_s
 from packtrain.engines.htcondor.run_settings import RunSettings, SitePreferences
 from packtrain.engines.htcondor.submit_description import (
     SubmitBatch,
-    merge_lines,
-    rejected_lines,
     render_items,
     render_submit_description,
 )
+from packtrain.engines.htcondor.submit_lines import merge_lines, rejected_lines
 from packtrain.errors import UsageError
 from packtrain.plan import CheckpointConfig, GpuRequirements, Limits, Resources, RunAction, RunFolder, Step
 from tests.support.condor_plans import STEP, container_environment, make_job, output_at

@@ -12,6 +12,7 @@ import pytest
 from packtrain.engines.local import local_engine as engine_module
 from packtrain.engines.local.local_engine import claim, send_signal
 from packtrain.engines.local.resources import cache_options, capabilities, job_environment, visible_gpu_ids
+from packtrain.engines.updates import Gone, Running
 from packtrain.events import kinds
 from packtrain.plan import Resources
 from tests.support.pool_updates import LocalEngineHarness, all_gone, poll_until
@@ -130,7 +131,7 @@ class TestProcesses:
         (sandbox / "link").symlink_to(pool.folder.root)
         kill_agent(pool, request)
         updates = poll_until(engine, all_gone("0-1", "1-1"))
-        (gone,) = (update for update in updates if update.attempt_id == "0-1" and update.status == "gone")
+        (gone,) = (update for update in updates if update.attempt_id == "0-1" and isinstance(update, Gone))
         assert (gone.exit_code, gone.detail) == (-9, "the agent was killed by SIGKILL")
         assert not sandbox.exists()
         assert pool.attempt_folder(request).journal.exists() and pool.folder.launcher.exists(), (
@@ -192,7 +193,7 @@ class TestProcesses:
         first.submit([request])
         second.submit([request])
         poll_until(second, all_started(pool, request))
-        poll_until(second, lambda updates: updates and updates[-1].status == "running")
+        poll_until(second, lambda updates: updates and isinstance(updates[-1], Running))
         second.cancel(["0-1"])
         exit_codes = {poll_until(engine, all_gone("0-1"))[-1].exit_code for engine in (second, first)}
         assert exit_codes == {60, None}, "the agent that came too late is not reported"

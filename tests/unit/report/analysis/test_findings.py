@@ -62,7 +62,7 @@ def only(texts, fragment):
 
 def test_no_problems():
     assert findings(*(good_job(n, site="A") for n in range(20))) == [
-        "Of 83.3 h of slot time, 96% was useful compute and 4.0% was the one transfer that each job needs."
+        "Of 83 h of slot time, 96% was useful compute and 4% was the one transfer that each job needs."
     ]
 
 
@@ -70,7 +70,7 @@ def test_largest_loss_is_first():
     good = [good_job(n, site="A") for n in range(30)]
     texts = findings(*good, *(stalled_job(30 + n, site="B", hours=20 if n < 4 else 0.1) for n in range(12)))
     assert texts[0] == (
-        "32% of the slot time (80.8 h) was wasted on transfers; 4 of the 12 affected jobs account for 80% of it, "
+        "32% of the slot time (81 h) was wasted on transfers; 4 of the 12 affected jobs account for 80% of it, "
         "all of them at B."
     )
 
@@ -203,7 +203,7 @@ def test_unchecked_outputs():
 def test_unfinished_jobs():
     queued = JobRecord("7.1", (), Outcome.RUNNING)
     texts = findings(job(0, execution(Outcome.RUNNING)), queued, good_job(2))
-    assert "2 of 3 jobs have not ended (1 on a slot); 4.2 h of slot time are in progress." in texts
+    assert "2 of 3 jobs have not ended (1 on a slot); 4 h 10 min of slot time are in progress." in texts
 
 
 def test_unreadable_entries():

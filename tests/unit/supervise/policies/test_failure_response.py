@@ -39,7 +39,7 @@ class TestBudgets:
         }
         assert decided["0"].failure.kind == "service_unavailable"
         assert decided["1"].failure.kind == "budget_exceeded"
-        assert "wasted 2.0 h (limit 2.0 h)" in decided["1"].reason
+        assert "wasted 2 h (limit 2 h)" in decided["1"].reason
 
     def test_max_wasted_time_of_job(self):
         run = RunBuilder()
@@ -54,7 +54,7 @@ class TestBudgets:
         (end,) = job_result_policy(make_policy_config(limits=Limits(max_attempts=9, max_wasted_time_s=3 * HOUR_S)))(
             run.state, ["0"], 0.0
         )
-        assert "wasted 3.0 h (limit 3.0 h)" in end.reason
+        assert "wasted 3 h (limit 3 h)" in end.reason
 
     def test_max_wasted_time_if_last_attempt_does_not_count(self):
         run = RunBuilder()
@@ -68,7 +68,7 @@ class TestBudgets:
         (end,) = job_result_policy(make_policy_config(limits=Limits(max_attempts=9, max_wasted_time_s=3 * HOUR_S)))(
             run.state, ["0"], 0.0
         )
-        assert "wasted 3.0 h (limit 3.0 h)" in end.reason
+        assert "wasted 3 h (limit 3 h)" in end.reason
         assert job_result_policy(make_policy_config(limits=Limits(max_attempts=9)))(run.state, ["0"], 0.0) == []
 
     def test_pool_restarts_that_fail_count(self):
@@ -145,7 +145,7 @@ class TestQueueTimeout:
         run.submit()
         assert self.decide(run, 7 * self.DAY - 1) == []
         (decision,) = self.decide(run, 7 * self.DAY)
-        reason = "no node of the pool took any job of the run for 168.0 h"
+        reason = "no node of the pool took any job of the run for 7 d"
         assert decision == GiveUp("0", "0-1", reason, decision.hold_seq)
         run.answer_hold("give_up", decision.hold_seq)
         assert self.decide(run, 8 * self.DAY) == []

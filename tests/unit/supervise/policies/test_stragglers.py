@@ -97,7 +97,7 @@ class TestCopies:
         assert decide(run, 1.2 * HOUR) == []
         (copy,) = decide(run, 1.3 * HOUR)
         assert copy == Submit("0", "0-2", copy.reason, Overrides(avoid_sites=("Slow",)), "0-1")
-        assert copy.reason == "it needs about 78 min more on slow1 at Slow, but about 60 min elsewhere"
+        assert copy.reason == "it needs about 1 h 18 min more on slow1 at Slow, but about 1 h elsewhere"
         assert event_from_decision(copy)[1]["copy_of"] == "0-1"
 
     def test_own_progress_counts_more_than_age(self):
@@ -357,7 +357,7 @@ class TestMoves:
     def test_move_with_reachable_checkpoint(self):
         (move,) = decide(self.build_slow_run(), HOUR, MOVE_CONFIG)
         assert move == Move("0", "0-1", move.reason, ("Slow",), ())
-        assert move.reason == "it needs about 4.0 h more on slow1 at Slow, but about 48 min elsewhere"
+        assert move.reason == "it needs about 4 h more on slow1 at Slow, but about 48 min elsewhere"
 
     def test_move_without_checkpoint_needs_own_progress(self):
         run = build_run()
@@ -367,7 +367,7 @@ class TestMoves:
         run.now = HOUR
         run.report("0", 20)
         (move,) = decide(run, HOUR, MOVE_CONFIG)
-        assert move.reason.endswith("about 60 min elsewhere")
+        assert move.reason.endswith("about 1 h elsewhere")
 
     def test_fetching_execution_is_judged_by_age(self):
         run = build_run()

@@ -2,16 +2,62 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import tempfile
 from pathlib import Path
 
 import pytest
 
+from packtrain.errors import FailedError
 from packtrain.transfer.engine import part_file, resume_log
 from packtrain.transfer.engine.part_file import PartFile
 from packtrain.transfer.engine.resume_log import ObjectIdentity
 
 IDENTITY = ObjectIdentity(5_000_000, None, None, 1 << 20)
+LARGE = ObjectIdentity(64 << 20, None, None, 1 << 20)
+
+
+def allocated_bytes(folder: Path) -> int:
+    """The disk space of a partial file before its first byte."""
+    part = PartFile(folder / "data")
+    part.begin(LARGE)
+    try:
+        return part.path.stat().st_blocks * 512
+    finally:
+        part.discard()
+
+
+def test_large_file_on_disk_is_allocated(tmp_path):
+    is_on_disk = os.major(tmp_path.stat().st_dev) != 0
+    assert (allocated_bytes(tmp_path) >= LARGE.size) == is_on_disk
+
+
+def test_tmpfs_is_not_allocated():
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+        assert allocated_bytes(Path(folder)) == 0
+
+
+@pytest.mark.parametrize(
+    ("error_number", "kind"), [(errno.ENOSPC, "disk_full"), (errno.EOPNOTSUPP, None), (errno.EPERM, None)]
+)
+def test_failed_allocation(tmp_path, monkeypatch, error_number, kind):
+    def fail(fd, offset, size):
+        raise OSError(error_number, os.strerror(error_number))
+
+    monkeypatch.setattr(part_file.os, "posix_fallocate", fail)
+    monkeypatch.setattr(part_file.os, "major", lambda device: 8)
+    part = PartFile(tmp_path / "data")
+    if kind is None:
+        part.begin(LARGE)
+        assert part.path.stat().st_size == LARGE.size
+        part.discard()
+        return
+    with pytest.raises(FailedError) as caught:
+        part.begin(LARGE)
+    assert caught.value.kind == kind
+    assert str(LARGE.size) in str(caught.value)
+    assert not list(tmp_path.iterdir()), "the allocated space is released"
 
 
 def test_new_file_is_not_truncated(tmp_path: Path, monkeypatch):

@@ -1,11 +1,10 @@
-"""TLS verification, proxies, and TLS in a separate process."""
+"""TLS verification and proxies."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import socket
-import sys
 import threading
 from pathlib import Path
 
@@ -15,7 +14,6 @@ from packtrain.errors import TransferError
 from packtrain.plan import Location
 from packtrain.transfer.api import ByteRange
 from packtrain.transfer.backends.http import HttpBackend
-from packtrain.transfer.http.tls_process import MIN_SIZE_BYTES, TLS_PROCESS
 from testbed.federation import CertificateAuthority
 from testbed.http_server import HttpServer, ResponseFault
 
@@ -115,12 +113,9 @@ def read_through(proxy: str, url: str, monkeypatch) -> bytes:
         return stream.read(99)
 
 
-@pytest.mark.parametrize("separate_process", [False, True])
-def test_tls_through_proxy(folder, authority, monkeypatch, request, separate_process):
+def test_tls_through_proxy(folder, authority, monkeypatch):
     """The proxy learns the host and port, but neither the path nor the token."""
     monkeypatch.setenv("SSL_CERT_FILE", str(authority.ca))
-    if separate_process:
-        request.getfixturevalue("tls_process")
     with (
         HttpServer(folder, host="localhost", tls=authority.cert_and_key) as origin,
         contextlib.closing(ConnectProxy()) as proxy,
@@ -147,16 +142,20 @@ def test_proxy_refuses(folder, authority, monkeypatch):
     assert "through the proxy 127.0.0.1" in caught.value.detail and "403 Forbidden" in caught.value.detail
 
 
-@pytest.fixture
-def tls_process():
-    """The separate TLS process that large downloads use."""
-    TLS_PROCESS.enable_for(tls_process, MIN_SIZE_BYTES)
-    assert TLS_PROCESS.is_enabled, "this machine has one processor only"
-    yield TLS_PROCESS
-    TLS_PROCESS.release(tls_process)
+def test_tls_of_untrusted_server_through_proxy(folder, authority, monkeypatch):
+    """The message names the server, not the proxy."""
+    monkeypatch.delenv("SSL_CERT_FILE", raising=False)
+    monkeypatch.delenv("SSL_CERT_DIR", raising=False)
+    with (
+        HttpServer(folder, host="localhost", tls=authority.cert_and_key) as origin,
+        contextlib.closing(ConnectProxy()) as proxy,
+        pytest.raises(TransferError, match="the certificate of localhost is not trusted") as caught,
+    ):
+        read_through(proxy.address, f"{origin.url}/data.bin", monkeypatch)
+    assert caught.value.kind == "certificate_invalid"
 
 
-def test_tls_process_reads_data(folder, authority, monkeypatch, tls_process):
+def test_tls_range(folder, authority, monkeypatch):
     monkeypatch.setenv("SSL_CERT_FILE", str(authority.ca))
     data = os.urandom(3_000_000)
     (folder / "large.bin").write_bytes(data)
@@ -168,68 +167,3 @@ def test_tls_process_reads_data(folder, authority, monkeypatch, tls_process):
             n_bytes += count
         stream.close()
     assert bytes(buffer[:n_bytes]) == data[10:2_000_000]
-    assert tls_process.cpu_s() > 0
-
-
-def test_tls_process_rejects_unknown_ca(folder, authority, monkeypatch, tls_process):
-    monkeypatch.delenv("SSL_CERT_FILE", raising=False)
-    monkeypatch.delenv("SSL_CERT_DIR", raising=False)
-    with (
-        HttpServer(folder, host="localhost", tls=authority.cert_and_key) as origin,
-        pytest.raises(TransferError) as caught,
-    ):
-        HttpBackend(str).stat(Location(f"{origin.url}/data.bin"))
-    assert caught.value.kind == "certificate_invalid"
-    assert "not trusted" in caught.value.detail
-
-
-def test_dead_tls_process_is_replaced(folder, authority, monkeypatch, tls_process):
-    monkeypatch.setenv("SSL_CERT_FILE", str(authority.ca))
-    with HttpServer(folder, host="localhost", tls=authority.cert_and_key) as origin:
-        backend, location = HttpBackend(str), Location(f"{origin.url}/data.bin")
-        assert backend.stat(location).size == 11
-        tls_process._child.kill()
-        tls_process._child.wait()
-        assert backend.stat(location).size == 11
-
-
-@pytest.mark.parametrize("python", ["/no/such/python", "/bin/false"])
-def test_tls_in_process_if_the_tls_process_cannot_start(folder, authority, monkeypatch, tls_process, python):
-    monkeypatch.setenv("SSL_CERT_FILE", str(authority.ca))
-    monkeypatch.setattr(sys, "executable", python)
-    with HttpServer(folder, host="localhost", tls=authority.cert_and_key) as origin:
-        assert HttpBackend(str).stat(Location(f"{origin.url}/data.bin")).size == 11
-    assert not tls_process.is_enabled and tls_process._child is None
-    monkeypatch.delenv("SSL_CERT_FILE")
-    with (
-        HttpServer(folder, host="localhost", tls=authority.cert_and_key) as origin,
-        pytest.raises(TransferError, match="not trusted"),
-    ):
-        HttpBackend(str).stat(Location(f"{origin.url}/data.bin"))
-
-
-def test_next_download_restarts_the_tls_process(folder, authority, monkeypatch):
-    monkeypatch.setenv("SSL_CERT_FILE", str(authority.ca))
-    with HttpServer(folder, host="localhost", tls=authority.cert_and_key) as origin:
-        for python, started in (("/bin/false", False), (sys.executable, True)):
-            monkeypatch.setattr(sys, "executable", python)
-            TLS_PROCESS.enable_for(folder, MIN_SIZE_BYTES)
-            assert HttpBackend(str).stat(Location(f"{origin.url}/data.bin")).size == 11
-            assert TLS_PROCESS.is_enabled is started
-            TLS_PROCESS.release(folder)
-
-
-def test_unused_tls_process_ends(folder, authority, monkeypatch):
-    monkeypatch.setenv("SSL_CERT_FILE", str(authority.ca))
-    TLS_PROCESS.enable_for(folder, MIN_SIZE_BYTES)
-    with HttpServer(folder, host="localhost", tls=authority.cert_and_key) as origin:
-        HttpBackend(str).stat(Location(f"{origin.url}/data.bin"))
-        child = TLS_PROCESS._child
-        TLS_PROCESS.release(folder)
-    assert child.returncode is not None
-    assert not TLS_PROCESS.is_enabled
-
-
-def test_small_downloads_use_no_tls_process():
-    TLS_PROCESS.enable_for(test_small_downloads_use_no_tls_process, MIN_SIZE_BYTES - 1)
-    assert not TLS_PROCESS.is_enabled

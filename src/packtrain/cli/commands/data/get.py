@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import click
@@ -12,25 +10,17 @@ from rich.console import Console
 
 from packtrain import formatting
 from packtrain.cli.ui.credentials import credential_options
-from packtrain.cli.ui.download import (
-    Downloader,
-    DownloadRequest,
-    DownloadResult,
-    choose_target_paths,
-    make_locations,
-    make_transfer_totals,
-    refers_to_folder,
-    reject_pack_query,
-)
 from packtrain.cli.ui.options import digest_option, retry_timeout_option
-from packtrain.cli.ui.output import dry_run_option, json_option, pluralize, print_result
+from packtrain.cli.ui.output import add_hint, dry_run_option, json_option, pluralize, print_result
 from packtrain.cli.ui.transfer_progress import TransferProgress, cancel_on_signal
 from packtrain.errors import FailedError, UsageError
-from packtrain.plan import Digest, RemoteFile
+from packtrain.plan import Digest
 from packtrain.planner.url_credentials import CredentialOptions
 from packtrain.transfer.api import ObjectInfo
-from packtrain.transfer.urls import filename_from_url, redact_url
-from packtrain.views.transfer import format_totals
+from packtrain.transfer.download import Downloader, DownloadRequest, DownloadResult, check_single_file, download
+from packtrain.transfer.fetch import FetchResult
+from packtrain.transfer.urls import redact_url, reject_pack_query
+from packtrain.views.transfer import TransferTotals, format_totals
 
 _RESUME_HINT = "partial downloads are kept; run the same command again to resume"
 _RESTART_HINT = "nothing was unpacked; run the same command again to start over"
@@ -75,23 +65,35 @@ def command(
     (docs/reference/failures.md). After Ctrl-C or a crash, run the same command again to resume.
     """
     digest = _make_digest(sha256=sha256, md5=md5, crc32c=crc32c)
-    _validate_options(urls, output, (mirrors, digest, checksums), unpack, nested)
+    _validate_options(urls, output, unpack, nested)
     with (
         cancel_on_signal(_RESTART_HINT if unpack else _RESUME_HINT) as cancel_token,
         TransferProgress(quiet=as_json) as progress,
     ):
-        downloader = Downloader(credentials, retry_timeout_s, cancel_token, progress, nested)
-        requests = _make_requests(
-            downloader, urls, output, mirrors, digest, to_folder=unpack or any(map(refers_to_folder, urls))
-        )
-        if checksums is not None and not dry_run:
-            requests = [_add_checksums(downloader, requests[0], checksums, urls[0])]
-        if dry_run:
-            planned = [_plan_download(downloader, request) for request in requests]
-        elif unpack:
-            results = downloader.download_and_unpack(requests, Path(output or ""))
-        else:
-            results = [downloader.download(request, force=force) for request in requests]
+        try:
+            if dry_run:
+                downloader = Downloader(credentials, retry_timeout_s, cancel_token.check_cancelled, progress)
+                if checksums is not None:
+                    check_single_file(urls)
+                requests = downloader.make_requests(urls, output, mirrors, digest, to_folder=unpack)
+                planned = [_plan_download(downloader, request) for request in requests]
+            else:
+                results = download(
+                    urls,
+                    output,
+                    credentials,
+                    mirrors=mirrors,
+                    digest=digest,
+                    checksums=checksums,
+                    unpack=unpack,
+                    nested=nested,
+                    force=force,
+                    retry_timeout_s=retry_timeout_s,
+                    check_cancelled=cancel_token.check_cancelled,
+                    progress=progress,
+                )
+        except FailedError as error:
+            raise add_hint(error) from error
     if dry_run:
         print_result(as_json, {"files": planned}, lambda out: _print_plan(out, planned))
     else:
@@ -106,50 +108,13 @@ def _make_digest(**values: str | None) -> Digest | None:
     return digests[0] if digests else None
 
 
-def _validate_options(
-    urls: Sequence[str], output: str | None, single_file_options: Sequence[object], unpack: bool, nested: bool
-) -> None:
+def _validate_options(urls: Sequence[str], output: str | None, unpack: bool, nested: bool) -> None:
     for url in urls:
         reject_pack_query(url, "to unpack an archive, give --unpack -o FOLDER")
-    if any(single_file_options) and (len(urls) > 1 or refers_to_folder(urls[0])):
-        raise UsageError("--mirror, --checksums and digests apply to one file; get the files one by one")
     if unpack and output is None:
         raise UsageError("--unpack needs a folder to unpack into: -o FOLDER")
     if nested and not unpack:
         raise UsageError("--nested needs --unpack")
-
-
-def _make_requests(
-    downloader: Downloader,
-    urls: Sequence[str],
-    output: str | None,
-    mirrors: Sequence[str],
-    digest: Digest | None,
-    *,
-    to_folder: bool,
-) -> list[DownloadRequest]:
-    files = [
-        file
-        for url in urls
-        for file in (
-            downloader.list_folder(url)
-            if refers_to_folder(url)
-            else [_make_remote_file(downloader.credentials, url, mirrors, digest)]
-        )
-    ]
-    targets = choose_target_paths([file.name for file in files], output, is_folder=to_folder)
-    return [DownloadRequest(file, target) for file, target in zip(files, targets, strict=True)]
-
-
-def _make_remote_file(
-    credentials: CredentialOptions, url: str, mirrors: Sequence[str], digest: Digest | None
-) -> RemoteFile:
-    return RemoteFile(filename_from_url(url), make_locations(credentials, url, mirrors), digest=digest)
-
-
-def _add_checksums(downloader: Downloader, request: DownloadRequest, path_or_url: str, url: str) -> DownloadRequest:
-    checksums = downloader.read_checksums(path_or_url, url)
-    return replace(request, remote_file=replace(request.remote_file, size=checksums.size), checksums=checksums)
 
 
 def _print_results(out: Console, results: Sequence[DownloadResult]) -> None:
@@ -164,7 +129,19 @@ def _format_result(result: DownloadResult) -> str:
             f"already exists; {verified if result.verified_by else 'its size matches, but the server sent no digest'}"
         )
     files = f"; unpacked {pluralize(result.unpack_result.files, 'file')}" if result.unpack_result else ""
-    return f"{format_totals(make_transfer_totals(result.fetch_result))} · {verified}{files}"
+    return f"{format_totals(_make_totals(result.fetch_result))} · {verified}{files}"
+
+
+def _make_totals(result: FetchResult) -> TransferTotals:
+    return TransferTotals(
+        result.bytes,
+        result.duration_s,
+        tuple(result.bytes_by_source.items()),
+        result.retries,
+        result.stalls,
+        result.hedges,
+        result.wasted_bytes,
+    )
 
 
 def _plan_download(downloader: Downloader, request: DownloadRequest) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from rich.text import Text
 from packtrain.cli.ui.output import error_console, json_option, pluralize, print_result
 from packtrain.cli.ui.report_source import load_history
 from packtrain.errors import UsageError
+from packtrain.formatting import format_percent
 from packtrain.report.analysis.statistics import ReportStats
 from packtrain.report.analysis.time_accounting import TimeUse
 from packtrain.report.build import build_report, write_report
@@ -157,7 +158,8 @@ def _print_results(
     slots = pluralize(model.n_slots, "slot")
     out.print(f"{pluralize(n_jobs, 'job')} on a model of {model.name}: {slots} at {sites}", markup=False, style="dim")
     if model.lost_share:
-        out.print(f"{model.lost_share:.0%} of the observed jobs have not ended; the model ignores them", style="yellow")
+        share = format_percent(model.lost_share)
+        out.print(f"{share} of the observed jobs have not ended; the model ignores them", style="yellow")
     out.print(_results_table(results))
     for name, page in pages.items():
         out.print(f"report of one run of {name}: {page}", markup=False)

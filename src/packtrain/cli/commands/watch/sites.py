@@ -62,7 +62,7 @@ def _print_sites(out: Console, rows: list[SiteRow], kind: str, show_all: bool) -
         out.print(f"{len(rows) - len(shown)} rows in between are not shown; -a shows all", style="dim")
     for row in (row for row in rows if row.avoid_reason):
         out.print(f"{row.name} is avoided by new runs: {row.avoid_reason}", style="yellow", markup=False)
-    out.print(f"older observations count less (half-life {HALF_LIFE_S / 86400:g} days)", style="dim")
+    out.print(f"older observations count less (half-life {formatting.format_duration(HALF_LIFE_S)})", style="dim")
     if kind == "site":
         print_next_commands(
             ("packtrain sites --nodes", "show nodes"), ("packtrain sites --caches", "show where data came from")
@@ -93,7 +93,7 @@ def _format_duration(seconds: float | None) -> str:
 
 _LEFT_ALIGNED = ("outcomes", "speeds", "last")
 TableColumn = tuple[str, str, Callable[[SiteRow], str]]
-_FAILURE_RATE_COLUMN: TableColumn = ("failed", "", lambda row: f"{row.failure_rate:.0%}")
+_FAILURE_RATE_COLUMN: TableColumn = ("failed", "", lambda row: formatting.format_percent(row.failure_rate))
 _OUTCOMES_COLUMN: TableColumn = ("outcomes", "cyan", lambda row: row.outcome_sparkline)
 _EXECUTIONS_COLUMN: TableColumn = ("executions", "", lambda row: str(row.executions))
 _COMPUTE_COLUMN: TableColumn = ("compute", "", lambda row: _format_duration(row.compute_s))
@@ -106,13 +106,13 @@ _TRANSFER_COLUMN: TableColumn = ("transfer", "", lambda row: _format_duration(ro
 _SPEED_COLUMN: TableColumn = (
     "speed",
     "",
-    lambda row: "" if row.bytes_per_s is None else f"{formatting.format_size(row.bytes_per_s)}/s",
+    lambda row: "" if row.bytes_per_s is None else formatting.format_rate(row.bytes_per_s),
 )
 _SPEED_SPARKLINE_COLUMN: TableColumn = ("speeds", "green", lambda row: row.speed_sparkline)
 _LAST_SEEN_COLUMN: TableColumn = (
     "last",
     "dim",
-    lambda row: formatting.format_age(max(0.0, time.time() - row.last_seen_at)),
+    lambda row: formatting.format_age(time.time() - row.last_seen_at),
 )
 _SITE_COLUMNS = (
     _EXECUTIONS_COLUMN,

@@ -6,9 +6,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from packtrain.formatting import format_duration, format_slot_hours
+
 _MINUTE, _HOUR, _DAY = 60.0, 3600.0, 86400.0
 _STEPS = (
-    0.001, 0.01, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 30,
+    0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 30,
     *(n * _MINUTE for n in (1, 2, 5, 10, 20, 30)),
     *(n * _HOUR for n in (1, 2, 4, 6, 12)),
     *(n * _DAY for n in (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000)),
@@ -53,7 +55,8 @@ def hour_ticks(max_s: float, max_ticks: int = 6) -> list[tuple[float, str]]:
     """Return round times from 0 to at most `max_s`, labeled in hours even if they are long."""
     if max_s < 2 * _HOUR:
         return [tick for tick in time_ticks(max_s, max_ticks) if tick[0] <= max_s]
-    return [(hours * _HOUR, f"{hours:,g} h" if hours else "0") for hours in value_ticks(0, max_s / _HOUR, max_ticks)]
+    times_s = (hours * _HOUR for hours in value_ticks(0, max_s / _HOUR, max_ticks))
+    return [(time_s, format_slot_hours(time_s) if time_s else "0") for time_s in times_s]
 
 
 def time_ticks(max_s: float, max_ticks: int = 6) -> list[tuple[float, str]]:
@@ -62,16 +65,8 @@ def time_ticks(max_s: float, max_ticks: int = 6) -> list[tuple[float, str]]:
     unit = next((size for size in (_HOUR, _MINUTE) if max_s > 2.5 * size), 0.0)
     min_step = max(max_s / max_ticks, unit)
     step = next((step for step in _STEPS if step >= min_step), _STEPS[-1] * math.ceil(max(min_step, 1) / _STEPS[-1]))
-    return [(number * step, _format_tick(number * step, step, max_s)) for number in range(math.ceil(max_s / step) + 1)]
-
-
-def _format_tick(seconds: float, step: float, longest: float) -> str:
-    if not seconds:
-        return "0"
-    for unit, size in (("d", _DAY), ("h", _HOUR), ("min", _MINUTE)):
-        if step >= size and not (unit == "d" and longest < _MIN_S_IN_DAYS):
-            return f"{seconds / size:,.0f} {unit}"
-    return f"{seconds:g} s"
+    label = format_duration if max_s >= _MIN_S_IN_DAYS else format_slot_hours
+    return [(number * step, label(number * step) if number else "0") for number in range(math.ceil(max_s / step) + 1)]
 
 
 def count_ticks(max_count: int, max_ticks: int = 5) -> list[tuple[float, str]]:

@@ -91,7 +91,14 @@ class PelicanBackend:
         ):
             yield ListedObject(name, size, replace(location, url=join_url(base, name) + flags))
 
-    def put(self, location: Location, path: Path, on_bytes_sent: OnBytesSent = ignore_bytes_sent) -> None:
+    def put(
+        self,
+        location: Location,
+        path: Path,
+        on_bytes_sent: OnBytesSent = ignore_bytes_sent,
+        *,
+        adopt_uploads: bool = True,
+    ) -> None:
         response = self._query_director(location, "PUT")
         server = self._make_server_backend(location, response)
         target = with_credentials(location, response.server_urls[0])

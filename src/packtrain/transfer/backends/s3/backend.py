@@ -61,11 +61,18 @@ class S3Backend:
                 return
             query = {**query, "continuation-token": token}
 
-    def put(self, location: Location, path: Path, on_bytes_sent: OnBytesSent = ignore_bytes_sent) -> None:
+    def put(
+        self,
+        location: Location,
+        path: Path,
+        on_bytes_sent: OnBytesSent = ignore_bytes_sent,
+        *,
+        adopt_uploads: bool = True,
+    ) -> None:
         """Upload a file; large ones in parts, which a later `put` of the same file reuses."""
         size = path.stat().st_size
         if size > multipart.PART_BYTES:
-            multipart.put(self._client, location, path, on_bytes_sent)
+            multipart.put(self._client, location, path, on_bytes_sent, adopt_uploads)
             return
         digests = multipart.compute_digests(FileSlice(path, 0, size))
         headers = {"x-amz-checksum-sha256": digests.sha256_base64}

@@ -72,23 +72,12 @@ class MultipartUpload:
 
 
 _unfinished_uploads: dict[str, list[str]] = {}  # upload ids of this process by object URL
-_is_adoption_disabled = False
 
 
-def disable_upload_adoption() -> None:
-    """Resume only uploads of this process.
-
-    Needed where other processes may upload different content to the same URLs, as attempts of one job do: files with a
-    common beginning could otherwise be mixed.
-    """
-    global _is_adoption_disabled
-    _is_adoption_disabled = True
-
-
-def put(client: S3Client, location: Location, path: Path, on_bytes_sent: OnBytesSent) -> None:
-    """Upload a file in parts, resuming an unfinished upload if there is one."""
+def put(client: S3Client, location: Location, path: Path, on_bytes_sent: OnBytesSent, adopt_uploads: bool) -> None:
+    """Upload a file in parts, resuming an unfinished upload if there is one; `Sink.put` explains the arguments."""
     uploader = _MultipartUploader(client, location, path, on_bytes_sent)
-    upload = uploader.find_resumable() or uploader.create_upload()
+    upload = uploader.find_resumable(adopt_uploads) or uploader.create_upload()
     try:
         uploader.complete_upload(upload, uploader.upload_parts(upload))
     except TransferError as error:
@@ -160,14 +149,14 @@ class _MultipartUploader:
         self._on_bytes_sent = on_bytes_sent
         self._digests_by_part: dict[int, BodyDigests] = {}
 
-    def find_resumable(self) -> MultipartUpload | None:
-        """Return an upload to resume: one of this process, or one with identical parts."""
+    def find_resumable(self, adopt_uploads: bool) -> MultipartUpload | None:
+        """Return an upload to resume: one of this process, or with `adopt_uploads` any with identical parts."""
         for upload_id in reversed(_unfinished_uploads.get(object_url(self._location), [])):
             upload = self._load_upload(upload_id)
             if upload is not None and all(number <= len(self._slices) for number in upload.uploaded_parts):
                 return upload
             _abort_upload(self._client, self._location, upload_id)
-        return None if _is_adoption_disabled else self._find_adoptable()
+        return self._find_adoptable() if adopt_uploads else None
 
     def _find_adoptable(self) -> MultipartUpload | None:
         for upload_id in reversed(_list_uploads(self._client, self._location)):

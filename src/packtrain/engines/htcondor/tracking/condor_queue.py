@@ -11,9 +11,9 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from packtrain.engines.api import AttemptUpdate
 from packtrain.engines.htcondor.condor_client import CondorClient, ScheddUnreachableError
-from packtrain.engines.htcondor.job_tracker import TrackedJob
+from packtrain.engines.htcondor.tracking.tracked_job import TrackedJob
+from packtrain.engines.updates import AttemptUpdate, ProgressReported
 from packtrain.errors import UnavailableError
 
 _JOB_STATUS_RUNNING, _JOB_STATUS_REMOVED = 2, 3
@@ -64,7 +64,10 @@ class CondorQueue:
         self._next_progress_at = now + self._query_interval_s
         names = [name for attribute in _PROGRESS_ATTRIBUTES.values() for name in (attribute, _CHIRP_PREFIX + attribute)]
         constraint = f"{self._run_constraint} && JobStatus == {_JOB_STATUS_RUNNING}"
-        ads = self._query_or_empty(constraint, [*_ID_ATTRIBUTES, *names])
+        try:
+            ads = self._client.query(constraint, [*_ID_ATTRIBUTES, *names])
+        except ScheddUnreachableError:  # progress is optional
+            return []
         return list(self._progress_updates(ads, running_jobs))
 
     def _progress_updates(
@@ -75,8 +78,7 @@ class CondorQueue:
             progress = _parse_progress(ad)
             if job and progress and self._last_progress.get(job.attempt_id) != progress:
                 self._last_progress[job.attempt_id] = progress
-                snapshot = {"attempt": job.attempt_id, **progress}
-                yield AttemptUpdate(job.attempt_id, job.job_id, "running", job.native_id, job.site, progress=snapshot)
+                yield ProgressReported(job.attempt_id, job.job_id, progress=progress)
 
     def find_vanished(self, tracked_jobs: Sequence[TrackedJob]) -> list[tuple[TrackedJob, JobExit]]:
         """Return jobs that two checks in a row did not find in the queue, though the log has no end event for them."""
@@ -96,25 +98,16 @@ class CondorQueue:
 
     def _exit_from_history(self, job: TrackedJob) -> JobExit:
         cluster, proc = job.cluster_proc
-        ads = self._query_history(f"ClusterId == {cluster} && ProcId == {proc}")
+        attributes = ("ExitCode", "RemoveReason", "JobStatus")
+        try:
+            ads = self._client.query_history(f"ClusterId == {cluster} && ProcId == {proc}", attributes, 1)
+        except UnavailableError:
+            ads = []
         if not ads:
             return "it vanished from the queue, and its log has no end event", None, ""
         exit_code, reason = ads[0].get("ExitCode"), ads[0].get("RemoveReason")
         failure_kind = "cancelled" if ads[0].get("JobStatus") == _JOB_STATUS_REMOVED else ""
         return str(reason or f"the agent ended with exit code {exit_code}"), exit_code, failure_kind
-
-    def _query_history(self, constraint: str) -> list[dict[str, Any]]:
-        try:
-            return self._client.query_history(constraint, ("ExitCode", "RemoveReason", "JobStatus"), 1)
-        except UnavailableError:
-            return []
-
-    def _query_or_empty(self, constraint: str, projection: Sequence[str]) -> list[dict[str, Any]]:
-        """Query the queue. Progress is optional, so an unreachable schedd is not an error."""
-        try:
-            return self._client.query(constraint, projection)
-        except ScheddUnreachableError:
-            return []
 
 
 def _parse_progress(ad: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,29 @@
+"""Real Slurm clusters for tests: the oldest and the newest version, with and without accounting."""
+
+from __future__ import annotations
+
+import pytest
+
+from testbed.slurm import install
+from testbed.slurm.cluster import Cluster
+
+CLUSTERS = {
+    f"{version}{'-accounting' if accounting else ''}": (version, accounting)
+    for version in (install.OLDEST, install.NEWEST)
+    for accounting in (False, True)
+}
+
+
+@pytest.fixture(scope="session", params=CLUSTERS.values(), ids=CLUSTERS)
+def session_cluster(request, tmp_path_factory):
+    version, accounting = request.param
+    folder = tmp_path_factory.mktemp(f"slurm{version}")
+    with Cluster(folder, version, accounting=accounting, settings={"MinJobAge": "30"}) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def cluster(session_cluster):
+    session_cluster.wait_until_idle()
+    yield session_cluster
+    session_cluster.cancel_all()
