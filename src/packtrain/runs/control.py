@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import subprocess
 import sys
@@ -24,6 +25,7 @@ from packtrain.supervise import Supervisor
 
 _SUPERVISOR_START_TIMEOUT_S = 60.0  # how long a schedd may take to start the supervisor
 _CANCEL_TIMEOUT_S = 120.0
+_logger = logging.getLogger(__name__)
 
 
 def start_detached_supervisor(run_info: RunInfo, store: SqliteStore, *, reopen: bool) -> int:
@@ -62,6 +64,7 @@ def _start_process(
         if process.poll() is not None:
             raise UnavailableError(f"the supervisor of {run_info.run} did not start: {last_log_line(run_info)}")
         time.sleep(0.02)
+    _logger.info("the supervisor of %s is process %d, epoch %d", run_info.run, process.pid, lease.epoch)
     return process
 
 
@@ -81,6 +84,7 @@ def _submit_supervisor_job(run_info: RunInfo, store: SqliteStore, command: list[
                 f"{_SUPERVISOR_START_TIMEOUT_S:g} s; check `condor_q {job}` and {folder.supervisor_log}"
             )
         time.sleep(0.05)
+    _logger.info("the supervisor of %s is job %s, epoch %d", run_info.run, job, lease.epoch)
     return lease.pid
 
 

@@ -24,22 +24,37 @@ OnFileProgress = Callable[["OutputFile", int], None]
 
 @dataclass(frozen=True)
 class OutputFile:
-    """One file of the outputs of a job."""
+    """One file of the outputs of a job.
+
+    Attributes:
+        job: The id of the job.
+        name: The path below the outputs of the job.
+        bytes: The size, if it is known.
+        url: Where it is.
+        location: The same, with references to the credentials for it.
+    """
 
     job: str
-    name: str  # its path below the outputs of the job
+    name: str
     bytes: int | None
     url: str
-    location: Location = field(repr=False)  # with credentials
+    location: Location = field(repr=False)
 
 
 @dataclass(frozen=True)
 class Outputs:
-    """The outputs of the jobs of a run that succeeded."""
+    """The outputs of the jobs of a run that succeeded.
+
+    Attributes:
+        run: The id of the run.
+        files: All files.
+        has_folder_per_job: Whether `download` creates a folder for each job, because there are several.
+        resolve_secret: Returns the values of credentials.
+    """
 
     run: str
     files: tuple[OutputFile, ...]
-    has_folder_per_job: bool  # several jobs get a folder each
+    has_folder_per_job: bool
     resolve_secret: SecretResolver = field(repr=False)
 
     def download(
