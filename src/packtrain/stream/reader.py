@@ -34,7 +34,6 @@ class InFlightRead:
         replica: The source and its URL.
         started_at: When the request started, by time.monotonic.
         timeout_factor: By how much the timeouts of the source are extended.
-        is_hedge: Whether another request for the same group is in progress.
         is_inline: Whether the training thread itself reads.
         received_bytes: Number of bytes received.
         last_byte_at: When the last bytes arrived, by time.monotonic.
@@ -46,7 +45,6 @@ class InFlightRead:
     replica: Replica
     started_at: float
     timeout_factor: float
-    is_hedge: bool = False
     is_inline: bool = False
     received_bytes: int = 0
     last_byte_at: float = field(default=0.0)
