@@ -70,11 +70,7 @@ class Cursor:
         return self.partition().n_batches - self.batches_done
 
     def advance(self, n_batches: int = 1) -> None:
-        """Count received batches. After the last batch of an epoch the next epoch starts.
-
-        Args:
-            n_batches: Number of batches that each rank has received.
-        """
+        """Count received batches. After the last batch of an epoch the next epoch starts."""
         self.batches_done += n_batches
         if self.batches_done >= self.partition().n_batches:
             self.epoch, self.batches_done, self._partition, self._finished_phases = self.epoch + 1, 0, None, []

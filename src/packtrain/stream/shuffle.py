@@ -75,11 +75,7 @@ class SampleOrder:
         return (self.groups[group][position] for group, position in self)
 
     def skip(self, n_samples: int) -> SampleOrder:
-        """Return the order without its first samples. Groups that only hold skipped samples are not read.
-
-        Args:
-            n_samples: Number of samples to skip.
-        """
+        """Return the order without its first samples. Groups that only hold skipped samples are not read."""
         if not n_samples:
             return self
         skipped: dict[int, set[int]] = {}
@@ -130,12 +126,7 @@ class SamplePartition:
         self._group_ends = list(accumulate(lengths))  # where each group ends in the row of samples
 
     def worker_order(self, rank: int, worker: int) -> SampleOrder:
-        """Return the samples of one worker, in order.
-
-        Args:
-            rank: The rank, from 0.
-            worker: The worker of the rank, from 0.
-        """
+        """Return the samples of one worker, in order."""
         if not self.config.shuffle:
             return self._sequential_order(rank, worker)
         first = rank * self.samples_per_rank + sum(self._worker_samples(other) for other in range(worker))
@@ -147,11 +138,7 @@ class SamplePartition:
         )
 
     def delivered_samples(self, n_batches: int) -> Iterator[int]:
-        """Yield the samples of the first batches of all ranks. With padding, a sample may come twice.
-
-        Args:
-            n_batches: Number of batches of each rank.
-        """
+        """Yield the samples of the first batches of all ranks. With padding, a sample may come twice."""
         for rank in range(self.config.world_size):
             for worker in range(self.config.num_workers):
                 yield from islice(
@@ -166,11 +153,9 @@ class SamplePartition:
         return self.samples_done(worker, self.n_batches)
 
     def samples_done(self, worker: int, n_batches: int) -> int:
-        """Return how many samples a worker has returned. All batches are full except the last one.
+        """Return how many samples a worker has returned when its rank has received `n_batches`.
 
-        Args:
-            worker: The worker, from 0.
-            n_batches: Number of batches that its rank has received.
+        All batches are full except the last one.
         """
         n_samples = self._worker_batches(worker, n_batches) * self.config.batch_size
         has_last = n_batches == self.n_batches > 0 and (n_batches - 1) % self.config.num_workers == worker
@@ -242,11 +227,7 @@ def _schedule_group(
 
 
 def seeded_rng(*seeds: int) -> random.Random:
-    """Return a generator seeded by all numbers. Only its method `random` is the same in every Python version.
-
-    Args:
-        *seeds: The numbers.
-    """
+    """Return a generator seeded by all numbers. Only its method `random` is the same in every Python version."""
     return random.Random(derive_seed(*seeds))  # noqa: S311 (not a secret)
 
 
