@@ -62,10 +62,13 @@ def temporary_path(path: Path) -> Path:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make new and renamed entries of a folder survive a power cut."""
+    """Make new and renamed entries of a folder survive a power cut, if its file system can."""
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(fd)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # some network file systems cannot sync a folder
+            raise
     finally:
         os.close(fd)
 
