@@ -10,9 +10,9 @@ from tempfile import TemporaryDirectory
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from packtrain.engines.htcondor.job_tracker import JobTracker
-from packtrain.engines.htcondor.log_reader import parse_events
 
+from packtrain.engines.htcondor.tracking.job_tracker import JobTracker
+from packtrain.engines.htcondor.tracking.log_reader import parse_events
 from packtrain.events import Event, kinds
 from packtrain.plan import RunFolder
 from packtrain.report.history import JobHistory, JobRecord
