@@ -163,7 +163,7 @@ class StreamingSamples:
         unique = sorted(set(numbers))
         starts = ReadGroups(self.index, unique, DEFAULT_READ_BYTES).starts
         groups = [unique[start:stop] for start, stop in zip(starts, starts[1:])]
-        samples = dict(zip(unique, self.iter_samples(_sequential_order(groups))))
+        samples = dict(zip(unique, self.iter_samples(SampleOrder.sequential(groups))))
         if len(samples) < len(unique):
             raise StreamError(
                 f"a sample cannot be decoded, and samples requested by number are not skipped: {self.skipped[-1]}"
@@ -295,9 +295,3 @@ class StreamingSamples:
                 self._cache = SampleCache(self.settings.cache_dir, self.index, self.settings.cache_limit_bytes)
             except OSError as error:
                 self._on_message(f"samples are not cached, because {self.settings.cache_dir} cannot be used: {error}")
-
-
-def _sequential_order(groups: Sequence[SampleNumbers]) -> SampleOrder:
-    return SampleOrder(
-        groups, lambda: ((group, position) for group, some in enumerate(groups) for position in range(len(some)))
-    )

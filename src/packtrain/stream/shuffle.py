@@ -66,6 +66,11 @@ class SampleOrder:
     ) -> None:
         self.groups, self._iter_positions = groups, iter_positions
 
+    @classmethod
+    def sequential(cls, groups: Sequence[SampleNumbers]) -> SampleOrder:
+        """Return the order of the samples in their groups."""
+        return cls(groups, lambda: ((g, position) for g, group in enumerate(groups) for position in range(len(group))))
+
     def __iter__(self) -> Iterator[tuple[int, int]]:
         """Yield each sample as (position of its group, position in the group)."""
         return self._iter_positions()
@@ -167,10 +172,7 @@ class SamplePartition:
         for batch in range(worker, self.n_batches, self.config.num_workers):
             first = rank * self.samples_per_rank + batch * batch_size
             groups += self._slice_groups(first, min(first + batch_size, (rank + 1) * self.samples_per_rank))
-        counts = [len(samples) for samples in groups]
-        return SampleOrder(
-            groups, lambda: ((group, position) for group, count in enumerate(counts) for position in range(count))
-        )
+        return SampleOrder.sequential(groups)
 
     def _slice_groups(self, first: int, stop: int) -> list[SampleNumbers]:
         """Return a section of the row of samples. Beyond its end the row starts again, for padding."""
