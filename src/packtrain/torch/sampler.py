@@ -9,6 +9,7 @@ import torch
 from torch.utils.data import Sampler
 
 from packtrain.errors import UsageError
+from packtrain.stream.cursor import describe_changes
 from packtrain.stream.shuffle import derive_seed
 from packtrain.torch.distributed import resolve_rank
 from packtrain.torch.training_state import CheckpointError
@@ -124,14 +125,10 @@ class ResumableBatchSampler(Sampler[list[int]]):
         Raises:
             CheckpointError: The position was counted with other settings.
         """
-        changes = [
-            f"{name} {state.get(name)}, now {value}"
-            for name, value in self._order_settings().items()
-            if state.get(name) != value
-        ]
+        changes = describe_changes(state, self._order_settings())
         if changes:
             raise CheckpointError(
-                f"the checkpoint was made with {' and '.join(changes)}: its position does not fit; "
+                f"the checkpoint was made with {changes}: its position does not fit; "
                 "resume with the old settings, or start in an empty output folder"
             )
         self.epoch = state["epoch"]
