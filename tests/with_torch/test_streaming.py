@@ -91,6 +91,19 @@ def test_position_is_saved_in_the_checkpoint(index, tmp_path, monkeypatch):
     assert received + list(other) == list(make_loader(index, num_workers=0))
 
 
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_random_numbers_of_the_training_are_left_alone(index, num_workers):
+    """Otherwise a resumed training would have other ones. Those of the workers differ in each epoch."""
+
+    def decode(data, label):
+        return torch.initial_seed()
+
+    data, before = make_loader(index, num_workers=num_workers, decode_fn=decode), torch.get_rng_state()
+    epochs = [{seed for batch in data for seed in batch} for _ in range(2)]
+    assert torch.equal(torch.get_rng_state(), before)
+    assert [len(seeds) for seeds in epochs] == [1, 1] and (epochs[0] != epochs[1]) == bool(num_workers)
+
+
 def test_default_collate(index):
     def decode(data, label):
         return torch.tensor(list(data[:10])), label

@@ -48,6 +48,7 @@ from packtrain.stream.samples import (
 from packtrain.stream.shared_memory import BufferCodec, SharedBatchMemory
 from packtrain.stream.shuffle import PartitionConfig, SamplePartition
 from packtrain.torch.distributed import resolve_rank
+from packtrain.torch.rng_state import seeded_generator
 from packtrain.transfer.integrity.block_checksums import BlockChecksums, read_checksums
 
 SourcesLike = Union[str, Location, Sequence[Union[str, Location]]]
@@ -251,8 +252,10 @@ class StreamingLoader:
             self._collate_fn,
             self._make_shared_memory(),
         )
-        # Batches are collated already; torch's default would convert each of them again.
-        kwargs = {"collate_fn": _identity_collate, **self._dataloader_kwargs}
+        # Batches are collated already; torch's default would convert each of them again. With a generator of its own,
+        # the DataLoader draws no random number of the training, which therefore resumes exactly.
+        generator = seeded_generator(cursor.seed, cursor.epoch, cursor.batches_done, self._rank)
+        kwargs = {"collate_fn": _identity_collate, "generator": generator, **self._dataloader_kwargs}
         if self._num_workers:
             _ensure_short_socket_dir()
         for batch, skipped in DataLoader(batches, batch_size=None, num_workers=self._num_workers, **kwargs):
