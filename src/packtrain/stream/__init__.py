@@ -8,5 +8,5 @@ The package is sent to the worker and needs the standard library alone. Start re
 samples by number or as an iterator: it takes the order from `shuffle` and `cursor`, and reads through `prefetch` (with
 `read_plan` and `reader_threads`), `reader` and `replicas`, with a `disk_cache`. `index` reads the file format,
 `index_writer` writes it, and `job_config` opens the input of a job. `packtrain.torch.streaming` makes batches for
-PyTorch, and hands them from the workers to the training through `shared_memory`. `packtrain.indexing` builds indexes.
+PyTorch; `packtrain.indexing` builds indexes.
 """
