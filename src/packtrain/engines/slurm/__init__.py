@@ -9,6 +9,6 @@ Slurm's commands, and `status_log` and `task_tracker` follow the tasks. Slurm's 
 `packtrain.slurm`.
 """
 
-from packtrain.engines.slurm.slurm_engine import SlurmEngine
+from packtrain.engines.slurm.slurm_engine import CAPABILITIES, SlurmEngine
 
-__all__ = ["SlurmEngine"]
+__all__ = ["CAPABILITIES", "SlurmEngine"]
