@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from packtrain import formatting
-from packtrain.cli.ui.credentials import CredentialOptions, credential_options
+from packtrain.cli.ui.credentials import credential_options
 from packtrain.cli.ui.index_progress import RESUME_HINT, IndexOptions
 from packtrain.cli.ui.options import retry_timeout_option
 from packtrain.cli.ui.output import json_option, print_result
@@ -23,6 +23,7 @@ from packtrain.errors import UsageError
 from packtrain.formatting import pluralize
 from packtrain.indexing import IndexResult
 from packtrain.indexing.builder import BUILT, CACHED, PUBLISHED
+from packtrain.planner.url_credentials import CredentialOptions
 from packtrain.stream.index import INDEX_SUFFIX, Index
 
 _ORIGIN_TEXTS = {BUILT: "indexed in {}", CACHED: "indexed before", PUBLISHED: "index found next to the data"}

@@ -12,6 +12,7 @@ from packtrain.errors import NotFoundError, UsageError
 from packtrain.formatting import pluralize
 from packtrain.plan import RunFolder
 from packtrain.report.readers.training_curves import TrainingCurves, format_subtitle
+from packtrain.runs import reports
 
 
 @click.command(name="plot")
@@ -32,7 +33,7 @@ def command(run: str, output: Path | None, dry_run: bool, as_json: bool) -> None
     store = services.open_store()
     run_info = services.find_run(store, run)
     state = services.refresh_state(store, run_info)
-    curves = services.load_training_curves(store, state)
+    curves = reports.load_training_curves(store, state)
     if not curves.jobs:
         raise NotFoundError(
             f"no job of the run {run_info.run} has reported metrics; call packtrain.torch.log_metrics(step=…, loss=…)"
