@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from packtrain.stream.read_plan import ReadPlan, ReadStats
@@ -22,7 +22,8 @@ def request(plan, group_number, started_at=0.0):
     return in_flight
 
 
-@given(st.lists(st.integers(0, 50), max_size=30), st.integers(1, 100), st.data())
+@settings(max_examples=30)
+@given(st.lists(st.integers(0, 50), max_size=10), st.integers(1, 100), st.data())
 def test_any_course_of_reads(sizes, max_bytes, data):
     """Requests arrive or fail in any order, while the consumer takes the groups in theirs."""
     plan, requests, taken = make_plan(sizes, max_bytes), [], 0
