@@ -34,7 +34,6 @@ _MAX_IDLE_POLL_INTERVAL_S = 0.4  # of an idle worker; a node with many agents ha
 _NEXT_REPLICA_AFTER_S = 0.5  # of silence before another replica gets the first request as well
 _MAX_BUFFERED_BYTES = 96 << 20
 _BLOCKS_PER_WORKER = 2
-_MAX_UNEXPECTED_RESPONSES = 3
 _MIN_IDENTICAL_PAUSES = 3  # responses that pause after the same number of bytes
 
 
@@ -213,13 +212,6 @@ class FetchCoordinator:
         with self.condition:
             range_request.source_stats.has_different_object = True
             self._check_exhausted(time.monotonic(), n_ending=1)
-
-    def has_served_object(self, range_request: RangeRequest) -> bool:
-        """Return whether the source sent our object recently; then one unexpected response is an accident."""
-        return (
-            range_request.source_stats.received_bytes > 0
-            and range_request.source_stats.n_failures < _MAX_UNEXPECTED_RESPONSES
-        )
 
     def begin(self, range_request: RangeRequest, info: ObjectInfo, requested_bytes: int | None) -> bool:
         """Start the download with the first valid response.

@@ -5,13 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from packtrain.errors import TransferError
 from packtrain.plan import RemoteFile
 from packtrain.transfer.api import SecretResolver
 from packtrain.transfer.cancellation import CancelCheck
 from packtrain.transfer.engine.resume_log import DEFAULT_BLOCK_BYTES
 from packtrain.transfer.engine.scheduler import BlockSpan
 from packtrain.transfer.engine.source_stats import SourceStats
+from packtrain.transfer.integrity.content_checks import detect_error_page, detect_wrong_format
 from packtrain.transfer.progress import ProgressCallback, SnapshotCallback
+from packtrain.transfer.urls import redact_url
 
 if TYPE_CHECKING:
     from packtrain.transfer.integrity.block_checksums import BlockChecksums
@@ -39,6 +42,23 @@ class FetchRequest:
         """Whether wrong bytes from any source would be detected."""
         return self.remote_file.digest is not None or self.checksums is not None
 
+    def check_content(self, url: str, content_type: str | None, head: bytes) -> None:
+        """Raise TransferError if the first bytes are those of an error page or of another format."""
+        problem = detect_error_page(self.remote_file.name, head, content_type)
+        problem = problem or detect_wrong_format(self.remote_file.name, head, self.has_trusted_digest)
+        if problem:
+            raise TransferError("unexpected_content", f"{url}: {problem}", url)
+
+    def check_size(self, url: str, size: int) -> None:
+        """Raise TransferError if the object has another size than planned."""
+        planned_size, checksums = self.remote_file.size, self.checksums
+        if planned_size is not None and size != planned_size:
+            kind = "truncated" if size < planned_size else "unexpected_content"
+            raise TransferError(kind, f"{url} has {size} bytes, but had {planned_size} when the run was planned", url)
+        if checksums is not None and size != checksums.size:
+            detail = f"{url} has {size} bytes, but its checksums file describes {checksums.size}"
+            raise TransferError("unexpected_content", detail, url)
+
 
 class ObjectChangedError(Exception):
     """The remaining sources have a different object than the one that is being downloaded."""
@@ -65,3 +85,8 @@ class RangeRequest:
     received_bytes: int = 0
     paused_after_bytes: int = 0  # bytes received when the response last paused
     has_failed: bool = False
+
+    @property
+    def url(self) -> str:
+        """The address of the source, without secrets."""
+        return redact_url(self.source_stats.replica.location.url)

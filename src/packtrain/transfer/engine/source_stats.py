@@ -19,6 +19,7 @@ _LONG_OUTAGE_FAILURES = 30  # consecutive failures after which even the only sou
 _KINDS_UNRELATED_TO_LOAD = frozenset({"digest_mismatch", "truncated", "unexpected_content"})
 _CREDENTIAL_KINDS = frozenset({"access_denied", "secret_missing"})
 _FAILURES_WITHOUT_BACKOFF = 5  # consecutive failures unrelated to load that do not lengthen the backoff
+_MAX_UNEXPECTED_RESPONSES = 3
 _STALL_TIMEOUT_S = 2.0
 _STEADY_STALL_TIMEOUT_S = 0.7  # for a source that has never paused
 _MAX_STEADY_GAP_S = 0.1
@@ -141,6 +142,10 @@ class SourceStats:
     def is_backing_off(self, now: float) -> bool:
         """Return whether the source is backing off after a failure."""
         return self.backoff_ends_at > now
+
+    def has_served_object(self) -> bool:
+        """Return whether the source sent our object recently; then one unexpected response is an accident."""
+        return self.received_bytes > 0 and self.n_failures < _MAX_UNEXPECTED_RESPONSES
 
     def record_block(self, n_bytes: int, duration_s: float, now: float) -> None:
         """Record a block of `n_bytes` that one connection received in `duration_s`."""
