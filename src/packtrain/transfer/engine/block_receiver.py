@@ -20,13 +20,13 @@ class _WriteGuard:
         self._coordinator = coordinator
 
     def __enter__(self) -> None:
-        if not self._coordinator.begin_write(self):
+        if not self._coordinator.completion.begin_write(self):
             raise RequestObsoleteError
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if error is not None:
-            self._coordinator.fail(error)
-        self._coordinator.end_write(self)
+            self._coordinator.completion.fail(error)
+        self._coordinator.completion.end_write(self)
 
 
 class BlockReceiver:
@@ -76,7 +76,7 @@ class BlockReceiver:
                     self._record_received(range_request, span, n_read, length)
                 self._verify_block(range_request, span.next_block, self._buffer[:length])
                 self._store_block(range_request, span.next_block, length)
-            if coordinator.should_exit():
+            if coordinator.completion.should_exit():
                 raise RequestObsoleteError
 
     def _has_next_block(self, span: BlockSpan, stop_block: int | None) -> bool:
@@ -140,7 +140,7 @@ class BlockReceiver:
             if len(returned) >= self._block_bytes:  # else it is our own, cut to the last block
                 self._buffer = returned
         except BaseException as error:
-            coordinator.fail(error)
+            coordinator.completion.fail(error)
             raise
         finally:
             coordinator.record_stored(range_request, length)

@@ -47,7 +47,7 @@ class ResponseMonitor:
         coordinator, range_request, now = self._coordinator, self._range_request, time.monotonic()
         source, silent_s = range_request.source_stats, now - self._last_byte_at
         self._last_poll_at = now
-        if coordinator.should_exit():
+        if coordinator.completion.should_exit():
             raise RequestObsoleteError
         self._check_obsolete(silent_s)
         if range_request.received_bytes and silent_s > _PAUSE_AFTER_S:

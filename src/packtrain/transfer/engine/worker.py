@@ -1,6 +1,10 @@
-"""The work of one connection: open a replica, check that it has our object, and receive its blocks."""
+"""The connections of a download: each opens a replica, checks that it has our object, and receives its blocks."""
 
 from __future__ import annotations
+
+import logging
+import threading
+import time
 
 from packtrain.errors import FailedError, TransferError
 from packtrain.transfer.api import FULL_RANGE, ByteRange, ObjectStream, Replica
@@ -11,10 +15,14 @@ from packtrain.transfer.engine.fetch_request import RangeRequest
 from packtrain.transfer.engine.response_monitor import RequestObsoleteError, ResponseMonitor
 from packtrain.transfer.engine.resume_log import HIGH_LATENCY_BLOCK_BYTES
 from packtrain.transfer.integrity.content_checks import SNIFF_BYTES
+from packtrain.transfer.progress import SnapshotCallback, SourceRate, TransferSnapshot
+from packtrain.transfer.registry import keep_connections
 from packtrain.transfer.urls import redact_url
 
+_logger = logging.getLogger("packtrain.transfer.engine")
 _INITIAL_REQUEST_BYTES = 4 << 20  # first request while the size of the object is unknown
 SMALL_OBJECT_BYTES = 2 << 20  # requested completely, because the response then includes a digest
+_SNAPSHOT_INTERVAL_S = 0.5
 
 
 class _DifferentObjectError(Exception):
@@ -38,7 +46,7 @@ class DownloadWorker:
                     return
                 self._fetch_span(range_request)
         except BaseException as error:
-            self._coordinator.fail(error)
+            self._coordinator.completion.fail(error)
 
     def _fetch_span(self, range_request: RangeRequest | None) -> None:
         """Receive a span completely, from one source after the other if necessary."""
@@ -129,3 +137,66 @@ def _open_replica(replica: Replica, byte_range: ByteRange) -> ObjectStream:
         raise
     except FailedError as error:
         raise TransferError(error.kind, error.detail, redact_url(replica.location.url)) from error
+
+
+def run_workers(coordinator: FetchCoordinator) -> None:
+    """Run the download until all blocks are in the block sink, or raise what prevented that."""
+    sampler = _SnapshotSampler(coordinator)
+    with keep_connections():
+        try:
+            while _poll_once(coordinator, sampler):
+                coordinator.completion.wait()
+            stats = coordinator.stats
+            _logger.debug(
+                "%s: %d bytes are complete; retries: %d, stalls: %d, wasted bytes: %d",
+                coordinator.request.remote_file.name, stats.done_bytes, stats.retries, stats.stalls, stats.wasted_bytes,
+            )  # fmt: skip
+        finally:
+            coordinator.completion.close()
+
+
+def _poll_once(coordinator: FetchCoordinator, sampler: _SnapshotSampler) -> bool:
+    """Start missing workers and report progress; return whether the download is incomplete."""
+    coordinator.request.check_cancelled()
+    n_missing_workers = coordinator.poll()
+    for _ in range(n_missing_workers or 0):
+        threading.Thread(target=DownloadWorker(coordinator).run, name="fetch-worker", daemon=True).start()
+    size = coordinator.identity.size if coordinator.identity else None
+    coordinator.request.on_progress(coordinator.stats.done_bytes, size)
+    sampler.sample(coordinator.request.on_snapshot)
+    return n_missing_workers is not None
+
+
+class _SnapshotSampler:
+    """Takes a snapshot of a running download twice a second."""
+
+    def __init__(self, coordinator: FetchCoordinator) -> None:
+        self._coordinator, self._sampled_at = coordinator, time.monotonic()
+        self._previous_bytes: dict[str, int] = {}
+
+    def sample(self, on_snapshot: SnapshotCallback | None) -> None:
+        now = time.monotonic()
+        if on_snapshot is None or now - self._sampled_at < _SNAPSHOT_INTERVAL_S:
+            return
+        snapshot = self._take_snapshot(now)
+        self._sampled_at = now
+        on_snapshot(snapshot)
+
+    def _take_snapshot(self, now: float) -> TransferSnapshot:
+        coordinator, duration_s = self._coordinator, now - self._sampled_at
+        with coordinator.condition:
+            sources = coordinator.sources.source_stats
+            rates = [
+                SourceRate(
+                    source.replica.label,
+                    (source.received_bytes - self._previous_bytes.get(source.replica.label, 0)) / duration_s,
+                    source.connections,
+                    source.is_backing_off(now),
+                )
+                for source in sources
+            ]
+            self._previous_bytes = {source.replica.label: source.received_bytes for source in sources}
+            done, total = coordinator.stats.done_bytes, coordinator.identity.size if coordinator.identity else None
+        return TransferSnapshot(
+            done, total, sum(rate.bytes_per_s for rate in rates), tuple(rates), sum(rate.connections for rate in rates)
+        )
