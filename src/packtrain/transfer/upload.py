@@ -17,7 +17,6 @@ from typing import TypeVar
 from packtrain.errors import FailedError, TransferError
 from packtrain.plan import Location, Output
 from packtrain.transfer.api import SecretResolver, Sink
-from packtrain.transfer.backends.s3.backend import S3Backend
 from packtrain.transfer.cancellation import CancelCheck, cancellation_scope
 from packtrain.transfer.credentials import AUTHORIZED_HOSTS, has_credentials
 from packtrain.transfer.integrity.digests import hash_file
@@ -186,6 +185,8 @@ class _Uploader:
 
     def abort(self, files: dict[str, Path]) -> None:
         """Delete the parts of unfinished multipart uploads, which S3 would charge for."""
+        from packtrain.transfer.backends.s3.backend import S3Backend
+
         if isinstance(self._sink, S3Backend):
             with contextlib.suppress(FailedError):
                 for name in files:
