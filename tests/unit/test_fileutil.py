@@ -5,7 +5,7 @@ import os
 import pytest
 
 from packtrain import fileutil
-from packtrain.fileutil import atomic_write, atomic_writer, is_temporary_name, temporary_path
+from packtrain.fileutil import atomic_write, atomic_writer
 
 
 @pytest.mark.parametrize("durable", [False, True])
@@ -54,13 +54,8 @@ def test_long_names(tmp_path):
     assert path.read_text() == "text"
 
 
-@pytest.mark.parametrize(
-    ("name", "temporary"), [(".a.tmp-1", True), ("x/.a.tmp-1", True), ("a.tmp-1", False), (".a", False)]
-)
-def test_temporary_names(name, temporary):
-    assert is_temporary_name(name) is temporary
-
-
-def test_temporary_path_is_recognized(tmp_path):
-    assert is_temporary_name(str(temporary_path(tmp_path / "model.pt")))
-    assert temporary_path(tmp_path / "model.pt") != temporary_path(tmp_path / "model.pt")
+def test_names_of_temporary_files(tmp_path):
+    assert fileutil.is_temporary(fileutil.temporary_path(tmp_path / "model.pt"))
+    assert fileutil.is_temporary(fileutil.temporary_path(tmp_path / ("long" * 60)))
+    for name in ("model.pt", ".model.tmp", "model.tmp-12-0123abcd", ".model.pt.tmp-12", ".hidden"):
+        assert not fileutil.is_temporary(tmp_path / name)

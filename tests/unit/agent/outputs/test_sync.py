@@ -6,9 +6,9 @@ import time
 import pytest
 
 from packtrain.agent.outputs.sync import ContinuousSync, clean_outputs, keep_in_attempt_folder
+from packtrain.agent.watched_files import is_temporary_name
 from packtrain.errors import FailedError
 from packtrain.events import JournalReader
-from packtrain.fileutil import is_temporary_name
 from packtrain.plan import Job, Limits, Location, Output, Resources
 from tests.support.attempt_contexts import attempt_contexts
 
