@@ -14,7 +14,6 @@ import contextlib
 import errno
 import fcntl
 import os
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
@@ -22,7 +21,7 @@ from typing import BinaryIO
 DISK_FULL_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 _MAX_SOCKET_FOLDER_BYTES = 107 - len("/pymp-xxxxxxxx/listener-xxxxxxxx")  # a socket's path has at most 107 bytes
-_TEMPORARY_NAME = re.compile(r"\..*\.tmp-\d+-[0-9a-f]{8}", re.DOTALL)
+_TEMPORARY_MARK = ".tmp-"  # training programs use it for their own temporary files, too (docs/how-to/checkpoints.md)
 
 
 def atomic_write(path: Path, content: str | bytes, *, durable: bool = False, mode: int = 0o666) -> None:
@@ -60,21 +59,22 @@ def atomic_writer(path: Path, *, durable: bool = False, mode: int = 0o666) -> It
 
 def temporary_path(path: Path) -> Path:
     """Return an unused hidden name in the same folder, for a file or folder that is renamed to `path` when complete."""
-    return path.with_name(f".{path.name[-200:]}.tmp-{os.getpid()}-{os.urandom(4).hex()}")
+    return path.with_name(f".{path.name[-200:]}{_TEMPORARY_MARK}{os.getpid()}-{os.urandom(4).hex()}")
 
 
-def is_temporary(path: Path) -> bool:
-    """Return whether a file has a name that `temporary_path` makes."""
-    return _TEMPORARY_NAME.fullmatch(path.name) is not None
+def is_temporary_name(name: str) -> bool:
+    """Return whether a name or path names a file that is still being written: `.NAME.tmp-…`."""
+    last_part = name.rpartition("/")[2]
+    return last_part.startswith(".") and _TEMPORARY_MARK in last_part
 
 
 def sync_folder(folder: Path) -> None:
-    """Make new and renamed entries of a folder survive a power cut, on file systems that can sync a folder."""
+    """Make new and renamed entries of a folder survive a power cut, if its file system can."""
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(fd)
     except OSError as error:
-        if error.errno not in (errno.EINVAL, errno.ENOTSUP):
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # some network file systems cannot sync a folder
             raise
     finally:
         os.close(fd)

@@ -18,12 +18,6 @@ def file_version(path: Path) -> FileVersion:
     return status.st_size, status.st_mtime_ns
 
 
-def is_temporary_name(name: str) -> bool:
-    """Return True for `.NAME.tmp-…`, a file that a program is still writing; `fileutil` makes such names, too."""
-    last_part = name.rpartition("/")[2]
-    return last_part.startswith(".") and ".tmp-" in last_part
-
-
 def match_files(pattern: str, folder: Path) -> list[Path]:
     """Return the files that match the pattern, or the matching folders if no file matches."""
     if Path(pattern).is_absolute() or ".." in Path(pattern).parts:

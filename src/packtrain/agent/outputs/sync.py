@@ -18,9 +18,9 @@ from packtrain.agent.cleanup import remove_tree
 from packtrain.agent.context import AttemptContext, StageStats
 from packtrain.agent.live.progress import StageProgress
 from packtrain.agent.outputs.symlinks import resolve_links
-from packtrain.agent.watched_files import FileVersion, file_version, is_temporary_name, walk_files
+from packtrain.agent.watched_files import FileVersion, file_version, walk_files
 from packtrain.errors import FailedError
-from packtrain.fileutil import temporary_path
+from packtrain.fileutil import is_temporary_name, temporary_path
 from packtrain.plan import Output
 from packtrain.transfer.urls import redact_url
 

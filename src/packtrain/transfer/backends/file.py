@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from packtrain.errors import TransferError
-from packtrain.fileutil import atomic_writer, is_temporary
+from packtrain.fileutil import atomic_writer, is_temporary_name
 from packtrain.plan import Location
 from packtrain.transfer.api import FULL_RANGE, ByteRange, ListedObject, ObjectInfo
 from packtrain.transfer.progress import OnBytesSent, ignore_bytes_sent
@@ -113,7 +113,7 @@ def _info_from_stat(stat_result: os.stat_result) -> ObjectInfo:
 
 def _make_entry(prefix: Location, root: str, path: Path) -> ListedObject | None:
     """Return the entry of a file, or None if it is not a regular file or still being written."""
-    if is_temporary(path) or not path.is_file():
+    if is_temporary_name(path.name) or not path.is_file():
         return None
     name = path.relative_to(root).as_posix()
     return ListedObject(name, path.stat().st_size, replace(prefix, url=join_url(prefix.url, name)))

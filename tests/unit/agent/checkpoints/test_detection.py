@@ -4,7 +4,6 @@ import json
 import os
 import threading
 import time
-from pathlib import Path
 
 import pytest
 
@@ -16,9 +15,7 @@ from packtrain.agent.checkpoints.detection import (
     StagingDir,
     parse_save_notice,
 )
-from packtrain.agent.watched_files import is_temporary_name
 from packtrain.errors import FailedError
-from packtrain.fileutil import temporary_path
 
 
 @pytest.fixture
@@ -219,14 +216,3 @@ def test_restored_files_are_not_new(output):
     (output / "a.pt").write_text("22")
     assert poll_names(stable_files) == []
     assert poll_names(stable_files) == ["a.pt"]
-
-
-@pytest.mark.parametrize(
-    ("name", "temporary"), [(".a.tmp-1", True), ("x/.a.tmp-1", True), ("a.tmp-1", False), (".a", False)]
-)
-def test_temporary_names(name, temporary):
-    assert is_temporary_name(name) is temporary
-
-
-def test_temporary_names_of_packtrain():
-    assert is_temporary_name(str(temporary_path(Path("output/model.pt"))))
