@@ -9,6 +9,7 @@ Not part of `services`, because reading workflows takes half a second to import 
 from __future__ import annotations
 
 import enum
+import logging
 import secrets
 import time
 from collections.abc import Iterable, Mapping
@@ -28,7 +29,6 @@ from packtrain.planner.engine_limits import check_engine_limits
 from packtrain.planner.make_plan import make_plan
 from packtrain.planner.plan_summary import PlanSummary, summarize_plan
 from packtrain.planner.preflight import check_input_access, run_preflight
-from packtrain.planner.published_digests import check_digests
 from packtrain.planner.secret_sources import SecretSource, resolve_secrets, secret_resolver
 from packtrain.planner.stream_planner import make_index_request, streamed_inputs
 from packtrain.services import engine_capabilities
@@ -42,6 +42,7 @@ from packtrain.submission.progress import Progress
 from packtrain.transfer.api import SecretResolver
 
 _INDEX_RETRY_TIMEOUT_S = 60.0
+_logger = logging.getLogger(__name__)
 
 
 class Goal(enum.IntEnum):
@@ -112,6 +113,8 @@ def prepare(
     if goal >= Goal.PLAN and not offline:
         with progress.querying_inputs():
             facts = replace(facts, preflight=run_preflight(draft.plan, draft.secret_values))
+        for stat in facts.preflight.input_stats.values():
+            _logger.debug("input %s: %s", stat.url, stat.error or f"{stat.size} bytes")
     runner = RunnerChoice()
     if goal >= Goal.DRY_RUN and engine == "htcondor":
         runner = choose_runner(draft.plan, draft.source_map)
@@ -120,7 +123,6 @@ def prepare(
     summary = summarize_plan(plan, facts.preflight)
     settings = None
     if goal >= Goal.PLAN:
-        diagnostics.add(check_digests(plan, draft.source_map))
         diagnostics.raise_errors()
     if goal >= Goal.DRY_RUN and engine != "local":
         user_config = load_user_config().htcondor
@@ -211,6 +213,7 @@ def _make_draft(
     diagnostics.add(result.diagnostics)
     diagnostics.add(lacking if strict else (replace(diagnostic, severity=WARNING) for diagnostic in lacking))
     diagnostics.raise_errors()
+    _logger.info("planned %s: %d jobs on %s", run, len(result.plan.jobs), engine)
     return _Draft(result.plan, folder, workflow_dir, workflow.source_map, result.secrets, resolved.values)
 
 
@@ -232,6 +235,7 @@ def _get_indexes(inputs: Iterable[Input], resolve_secret: SecretResolver, progre
                 check_cancelled=callbacks.check_cancelled,
                 on_progress=callbacks.on_progress,
             )
+        _logger.info("index of %s: %s (%s)", name, result.index.path, result.origin)
         progress.on_index(name, result, time.monotonic() - started_at)
         indexes[input_] = result.index
     return indexes
