@@ -1,6 +1,9 @@
 """fileutil: atomic writes."""
 
+import contextlib
+import errno
 import os
+import stat
 
 import pytest
 
@@ -46,6 +49,18 @@ def test_durable_write_syncs_content_before_the_name(tmp_path, monkeypatch):
     monkeypatch.setattr(fileutil.os, "fsync", lambda fd: calls.append(path.exists()))
     atomic_write(path, "text", durable=True)
     assert calls == [False, True], "first the file under its temporary name, then the folder"
+
+
+@pytest.mark.parametrize("code", [errno.EINVAL, errno.EIO])
+def test_file_system_that_cannot_sync_folders(tmp_path, monkeypatch, code):
+    def fsync(fd):
+        if stat.S_ISDIR(os.fstat(fd).st_mode):
+            raise OSError(code, "fsync")
+
+    monkeypatch.setattr(fileutil.os, "fsync", fsync)
+    with contextlib.nullcontext() if code == errno.EINVAL else pytest.raises(OSError):
+        atomic_write(tmp_path / "record.json", "text", durable=True)
+    assert (tmp_path / "record.json").read_text() == "text"
 
 
 def test_long_names(tmp_path):
