@@ -142,7 +142,7 @@ class _JobHistoryBuilder:
         )
 
     def _add_attempt(self, attempt_id: str, executions: Sequence[Execution]) -> None:
-        timeline = self._job.slot_timeline(attempt_id)
+        timeline = self._job.attempts[attempt_id].timeline
         if timeline is None:
             for execution in executions:
                 self._add_local_execution(execution)
