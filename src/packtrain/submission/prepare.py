@@ -124,7 +124,7 @@ def prepare(
     settings = None
     if goal >= Goal.PLAN:
         diagnostics.raise_errors()
-    if goal >= Goal.DRY_RUN and engine != "local":
+    if goal >= Goal.DRY_RUN and engine == "htcondor":
         user_config = load_user_config().htcondor
         diagnostics.add(check_input_access(plan, facts.preflight, draft.source_map, user_config.submit_commands))
         settings = make_run_settings(plan, user_config, summary.disk_bytes, site_history)
