@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from packtrain.fileutil import atomic_write
 from packtrain.state import JobStatus, RunState
 from packtrain.state.run import run_status
 
@@ -189,7 +190,4 @@ def _end_id(state: RunState) -> str:
 
 
 def _write_private_json(path: Path, data: Mapping[str, str]) -> None:
-    temporary = path.with_suffix(".new")
-    with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
-        file.write(json.dumps(dict(data)) + "\n")
-    temporary.replace(path)
+    atomic_write(path, json.dumps(dict(data)) + "\n", mode=0o600)
