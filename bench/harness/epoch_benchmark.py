@@ -71,16 +71,6 @@ def packtrain_loader(args: Arguments, collate: Callable[..., Any]) -> Iterable[A
     )
 
 
-def packtrain_pipe_loader(args: Arguments, collate: Callable[..., Any]) -> Iterable[Any]:
-    """Return a loader whose samples are in tuples, which torch sends through a pipe instead of shared memory."""
-
-    def as_tuple(samples: list[Any]) -> tuple[Any, list[int]]:
-        data, labels = collate(samples)
-        return tuple(data), labels
-
-    return packtrain_loader(args, as_tuple)
-
-
 class _FolderDataset(Dataset[Any]):
     """Files in class folders."""
 
@@ -136,7 +126,6 @@ def litdata_loader(args: Arguments, collate: Callable[..., Any]) -> Iterable[Any
 
 LOADERS = {
     "packtrain": packtrain_loader,
-    "packtrain_by_pipe": packtrain_pipe_loader,
     "folder": folder_loader,
     "webdataset": webdataset_loader,
     "mosaicml": mosaicml_loader,

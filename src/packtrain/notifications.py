@@ -158,7 +158,7 @@ def _run_command(command: str, payload: Mapping[str, Any]) -> str:
 
 def write_target(target_path: Path, target: str) -> None:
     """Store the target of a run. Only the owner may read the file, because the URL of a webhook is secret."""
-    _write_private_json(target_path, {"target": target, "notified_end": ""})
+    _write_target(target_path, target, "")
 
 
 def notify_run_ended(target_path: Path, state: RunState, run_name: str, run_dir: Path) -> str:
@@ -179,7 +179,7 @@ def notify_run_ended(target_path: Path, state: RunState, run_name: str, run_dir:
         return ""
     problem = send(target, build_message(state, run_name, run_dir))
     if not problem:
-        _write_private_json(target_path, {"target": target, "notified_end": end})
+        _write_target(target_path, target, end)
     return problem
 
 
@@ -189,5 +189,5 @@ def _end_id(state: RunState) -> str:
     return hashlib.sha256(json.dumps(sorted(orders)).encode()).hexdigest()[:16]
 
 
-def _write_private_json(path: Path, data: Mapping[str, str]) -> None:
-    atomic_write(path, json.dumps(dict(data)) + "\n", mode=0o600)
+def _write_target(path: Path, target: str, notified_end: str) -> None:
+    atomic_write(path, json.dumps({"target": target, "notified_end": notified_end}) + "\n", mode=0o600)

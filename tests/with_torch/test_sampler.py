@@ -99,37 +99,41 @@ def test_several_processes_need_a_process_group(monkeypatch):
 
 
 @pytest.mark.parametrize("num_workers", [0, 2])
-def test_data_loader_resumes_after_the_completed_batches(tmp_path, monkeypatch, num_workers):
-    """Workers draw batches in advance; those that the training did not receive are not skipped."""
+def test_data_loader_resumes_exactly(tmp_path, monkeypatch, num_workers):
+    """Workers draw batches in advance, and those that the training did not receive are not skipped."""
     monkeypatch.setenv("PACKTRAIN_OUTPUT", str(tmp_path))
-    dataset = TensorDataset(torch.arange(100))
-
-    def open_training():
-        sampler = ResumableBatchSampler(dataset, batch_size=7, seed=3)
-        assert isinstance(sampler, Sampler)
-        loader = DataLoader(dataset, batch_sampler=sampler, num_workers=num_workers)
-        return sampler, loader, Checkpoint("c.pt", model=nn.Linear(1, 1), sampler=sampler)
+    dataset = TensorDataset(torch.arange(100.0))
 
     def train(max_steps):
-        """Train three epochs, or until the last step, and return the samples of each step."""
-        sampler, loader, ckpt = open_training()
-        start, seen = ckpt.restore(), []
-        for epoch in range(start.epoch, 3):
-            sampler.set_epoch(epoch)
-            for batch, (numbers,) in enumerate(loader, sampler.first_batch + 1):
-                seen.append(numbers.tolist())
-                ckpt.save(epoch=epoch, batch=batch, step=start.step + len(seen))
-                if len(seen) == max_steps:
-                    ckpt.close()
-                    return seen
-            ckpt.save(epoch=epoch + 1, step=start.step + len(seen))
-        ckpt.close()
-        return seen
+        """Train three epochs, or until the last step. Return the samples of each step, and the weights."""
+        torch.manual_seed(1)
+        sampler = ResumableBatchSampler(dataset, batch_size=7, seed=3)
+        assert isinstance(sampler, Sampler)
+        loader = DataLoader(dataset, batch_sampler=sampler, num_workers=num_workers, generator=torch.Generator())
+        model = nn.Sequential(nn.Linear(1, 8), nn.Dropout(), nn.Linear(8, 1))
+        optimizer = torch.optim.SGD(model.parameters(), lr=1e-6)
+        seen = []
+        with Checkpoint("c.pt", model=model, optimizer=optimizer, sampler=sampler) as ckpt:
+            start = ckpt.restore()
+            for epoch in range(start.epoch, 3):
+                sampler.set_epoch(epoch)
+                for batch, (numbers,) in enumerate(loader, sampler.first_batch + 1):
+                    optimizer.zero_grad()
+                    model(numbers[:, None]).pow(2).mean().backward()
+                    optimizer.step()
+                    seen.append(numbers.tolist())
+                    ckpt.save(epoch=epoch, batch=batch, step=start.step + len(seen))
+                    if len(seen) == max_steps:
+                        return seen, model[0].weight.tolist()
+                ckpt.save(epoch=epoch + 1, step=start.step + len(seen))
+        return seen, model[0].weight.tolist()
 
-    interrupted = train(4) + train(11) + train(8) + train(100)  # the second time at the end of an epoch
-    (tmp_path / "c.pt").unlink()
-    (tmp_path / ".c.pt.tmp-previous-1").unlink()
-    assert interrupted == train(100) and len(interrupted) == 45
+    parts = [train(max_steps) for max_steps in (4, 11, 8, 100)]  # the second one ends with an epoch
+    for path in tmp_path.iterdir():
+        path.unlink()
+    seen, weights = train(100)
+    assert [batch for part, _ in parts for batch in part] == seen and len(seen) == 45
+    assert parts[-1][1] == weights
 
 
 def test_own_checkpoint_without_workers():

@@ -91,6 +91,19 @@ def test_position_is_saved_in_the_checkpoint(index, tmp_path, monkeypatch):
     assert received + list(other) == list(make_loader(index, num_workers=0))
 
 
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_random_numbers_of_the_training_are_left_alone(index, num_workers):
+    """Otherwise a resumed training would have other ones. Those of the workers differ in each epoch."""
+
+    def decode(data, label):
+        return torch.initial_seed()
+
+    data, before = make_loader(index, num_workers=num_workers, decode_fn=decode), torch.get_rng_state()
+    epochs = [{seed for batch in data for seed in batch} for _ in range(2)]
+    assert torch.equal(torch.get_rng_state(), before)
+    assert [len(seeds) for seeds in epochs] == [1, 1] and (epochs[0] != epochs[1]) == bool(num_workers)
+
+
 def test_default_collate(index):
     def decode(data, label):
         return torch.tensor(list(data[:10])), label
@@ -100,32 +113,19 @@ def test_default_collate(index):
     assert labels.dtype == torch.int64
 
 
-def make_tensor_loader(index, **options):
-    """Return a loader whose full batches fit into shared memory. The labels are too small for it."""
+def test_kept_tensors_are_not_overwritten(index):
+    """Workers return tensors in torch's shared memory, also of workers that have exited."""
 
     def decode(data, label):
         return torch.full((5000,), _NUMBERS[data], dtype=torch.uint8)
 
     def collate(tensors):
-        return [torch.stack(tensors), torch.stack([tensor[:1] for tensor in tensors])]
+        return torch.stack(tensors), [int(tensor[0]) for tensor in tensors]
 
-    return make_loader(index, decode_fn=decode, collate_fn=collate, batch_size=16, **options)
-
-
-def sample_numbers(batches):
-    assert all((images == numbers).all() for images, numbers in batches)
-    return sorted(int(number) for _, numbers in batches for number in numbers)
-
-
-def test_kept_tensors_are_not_overwritten(index):
-    batches = list(make_tensor_loader(index))
-    assert sample_numbers(batches) == list(range(N_SAMPLES))
-    in_our_memory = [not images.is_shared() for images, _ in batches]
-    assert in_our_memory == [True] * 8 + [False] * 2  # then no slot is free; the last batch is too small
-
-
-def test_slots_are_reused(index):
-    assert all(not images.is_shared() for images, _ in make_tensor_loader(index) if len(images) == 16)
+    batches = list(make_loader(index, decode_fn=decode, collate_fn=collate, batch_size=16))
+    assert all(images.is_shared() for images, _ in batches)
+    assert all((images == torch.tensor(numbers)[:, None]).all() for images, numbers in batches)
+    assert sorted(number for _, numbers in batches for number in numbers) == list(range(N_SAMPLES))
 
 
 def test_skipped_samples_are_recorded(index):

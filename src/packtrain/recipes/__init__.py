@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from packtrain.errors import NotFoundError, UsageError
+from packtrain.fileutil import atomic_write
 
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable  # Python 3.10 has it elsewhere
@@ -53,7 +54,10 @@ def copy_to(name: str, folder: Path, schema_text: str | None = None) -> list[Pat
     if schema_text is not None:
         contents[WORKFLOW_FILENAME] = SCHEMA_HEADER.encode() + contents[WORKFLOW_FILENAME]
         contents[SCHEMA_PATH] = schema_text.encode()
-    return [_write_atomically(folder / path, data) for path, data in contents.items()]
+    for path, data in contents.items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        atomic_write(folder / path, data)
+    return [folder / path for path in contents]
 
 
 def _recipe_folder(name: str) -> Traversable:
@@ -75,10 +79,3 @@ def _reject_existing(folder: Path, contents: dict[str, bytes]) -> None:
             f"{folder} already has {' and '.join(existing)}; nothing was overwritten; "
             "choose another folder, or move the files"
         )
-
-
-def _write_atomically(path: Path, data: bytes) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(path.name + ".new")
-    temporary.write_bytes(data)
-    return temporary.replace(path)

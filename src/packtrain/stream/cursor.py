@@ -70,11 +70,7 @@ class Cursor:
         return self.partition().n_batches - self.batches_done
 
     def advance(self, n_batches: int = 1) -> None:
-        """Count received batches. After the last batch of an epoch the next epoch starts.
-
-        Args:
-            n_batches: Number of batches that each rank has received.
-        """
+        """Count received batches. After the last batch of an epoch the next epoch starts."""
         self.batches_done += n_batches
         if self.batches_done >= self.partition().n_batches:
             self.epoch, self.batches_done, self._partition, self._finished_phases = self.epoch + 1, 0, None, []
@@ -113,13 +109,10 @@ class Cursor:
             raise UsageError(
                 f"the state of the loader has version {state.get('version')}, and this packtrain reads {STATE_VERSION}"
             )
-        current = {"samples_fingerprint": self._fingerprint, "seed": self.seed}
-        changes = [
-            f"{name} {state.get(name)}, now {value}" for name, value in current.items() if state.get(name) != value
-        ]
+        changes = describe_changes(state, {"samples_fingerprint": self._fingerprint, "seed": self.seed})
         if changes:
             raise UsageError(
-                f"the position was counted with {' and '.join(changes)}: it does not fit; "
+                f"the position was counted with {changes}: it does not fit; "
                 "resume with the old settings, or start from the beginning"
             )
 
@@ -141,6 +134,12 @@ class Cursor:
         if self._epoch_groups is None:
             self._epoch_groups = ReadGroups(self._index, samples, config.read_bytes)
         return SamplePartition(self._epoch_groups, config, self.seed, self.epoch, 0)
+
+
+def describe_changes(saved: Mapping[str, Any], current: Mapping[str, Any]) -> str:
+    """Return `seed 1, now 2 and …` for settings that differ from the saved ones; an empty string if none does."""
+    changes = [(name, value) for name, value in current.items() if saved.get(name) != value]
+    return " and ".join(f"{name} {saved.get(name)}, now {value}" for name, value in changes)
 
 
 def _parse_phase(state: Mapping[str, Any]) -> tuple[PartitionConfig, int]:

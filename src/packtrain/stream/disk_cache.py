@@ -63,19 +63,12 @@ class SampleCache:
         return int(_USED_BYTES_STRUCT.unpack_from(self._checksums_map)[0])
 
     def has_all(self, samples: Sequence[int]) -> bool:
-        """Return whether all samples are cached.
-
-        Args:
-            samples: Numbers of samples.
-        """
+        """Return whether all samples are cached."""
         checksums = self._checksums
         return all(checksums[number] for number in samples)
 
     def read(self, samples: Sequence[int]) -> list[bytes]:
         """Return the bytes of cached samples. A sample with a wrong checksum is removed from the cache.
-
-        Args:
-            samples: Numbers of samples.
 
         Raises:
             OSError: The disk fails, or a checksum is wrong.
@@ -90,12 +83,7 @@ class SampleCache:
         return contents
 
     def store(self, group: ReadGroup, data: memoryview) -> None:
-        """Store the samples of a group if there is space. A disk error is ignored.
-
-        Args:
-            group: The group.
-            data: The bytes of its range.
-        """
+        """Store the samples of a group if there is space. A disk error is ignored."""
         missing = [] if self._is_full else [number for number in group.samples if not self._checksums[number]]
         if not missing:
             return

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import zlib
 from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from packtrain.fileutil import atomic_writer
 from packtrain.stream import name_codec
 from packtrain.stream.index import (
     ALIGNMENT,
@@ -95,16 +95,9 @@ def write_relocated_index(index: Index, archives: tuple[IndexedArchive, ...], pa
 
 def _write_file(header: IndexHeader, columns: Sequence[bytes | memoryview], path: Path) -> Index:
     text = encode_header(header)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.new")
-    try:
-        with open(temporary, "wb") as file:
-            file.write(PREAMBLE.pack(MAGIC, len(text), zlib.crc32(text)) + text)
-            file.writelines(columns)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with atomic_writer(path, durable=True) as file:
+        file.write(PREAMBLE.pack(MAGIC, len(text), zlib.crc32(text)) + text)
+        file.writelines(columns)
     return Index.open(path, verify=False)
 
 

@@ -34,7 +34,6 @@ class InFlightRead:
         replica: The source and its URL.
         started_at: When the request started, by time.monotonic.
         timeout_factor: By how much the timeouts of the source are extended.
-        is_hedge: Whether another request for the same group is in progress.
         is_inline: Whether the training thread itself reads.
         received_bytes: Number of bytes received.
         last_byte_at: When the last bytes arrived, by time.monotonic.
@@ -46,7 +45,6 @@ class InFlightRead:
     replica: Replica
     started_at: float
     timeout_factor: float
-    is_hedge: bool = False
     is_inline: bool = False
     received_bytes: int = 0
     last_byte_at: float = field(default=0.0)
@@ -55,11 +53,7 @@ class InFlightRead:
         self.last_byte_at = self.started_at
 
     def is_stalled(self, now: float) -> bool:
-        """Return whether the server has sent nothing for too long.
-
-        Args:
-            now: The current time, by time.monotonic.
-        """
+        """Return whether the server has sent nothing for too long."""
         stats = self.source_stats
         limit_s = (
             stats.stall_timeout_s(self.timeout_factor, self.received_bytes)
@@ -69,11 +63,7 @@ class InFlightRead:
         return now - self.last_byte_at > limit_s
 
     def stall_error(self, now: float) -> TransferError:
-        """Return the error of a stalled request.
-
-        Args:
-            now: The current time, by time.monotonic.
-        """
+        """Return the error of a stalled request."""
         url = redact_url(self.replica.location.url)
         return TransferError(
             "service_unavailable", f"{url}: the server sent nothing for {now - self.last_byte_at:.0f} s", url
@@ -162,13 +152,7 @@ def _describe_size_change(expected: IndexedArchive, size: int | None) -> str | N
 
 
 def split_samples(index: Index, group: ReadGroup, data: memoryview) -> list[bytes]:
-    """Return a copy of each sample of a group, so that memory is freed sample by sample.
-
-    Args:
-        index: The index.
-        group: The group.
-        data: The bytes of its range.
-    """
+    """Return a copy of each sample of a group, so that memory is freed sample by sample."""
     offsets, sizes, start = index.offsets, index.sizes, group.start
     contents: list[bytes] = []
     for number in group.samples:

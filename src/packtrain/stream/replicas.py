@@ -12,7 +12,7 @@ from packtrain.stream.index import LAYOUT_FILES, Index, strip_credentials
 from packtrain.transfer.api import Replica, SecretResolver
 from packtrain.transfer.engine.source_selector import SourceSelector
 from packtrain.transfer.engine.source_stats import SourceStats
-from packtrain.transfer.http.connect import is_local_server
+from packtrain.transfer.http.routes import is_local_server
 from packtrain.transfer.registry import find_replicas
 from packtrain.transfer.retry import combine_errors
 from packtrain.transfer.urls import join_url
@@ -21,7 +21,8 @@ from packtrain.transfer.urls import join_url
 class ArchiveReplicas:
     """The replicas of all archives of an index, with the statistics of each server.
 
-    The caller of `choose`, and any code that changes statistics, must hold `lock`.
+    Methods take an archive as its position in `Index.archives`. The caller of `choose`, and any code that changes
+    statistics, must hold `lock`.
 
     Args:
         index: The index.
@@ -52,11 +53,7 @@ class ArchiveReplicas:
         self._discovery_lock = threading.Lock()
 
     def locations(self, archive_id: int) -> list[Location]:
-        """Return the URLs of an archive, with credentials.
-
-        Args:
-            archive_id: The archive, as a position in `Index.archives`.
-        """
+        """Return the URLs of an archive, with credentials."""
         if self._archive_sources and not self._sources:
             return list(self._archive_sources[archive_id])
         archive = self._index.archives[archive_id]
@@ -76,9 +73,6 @@ class ArchiveReplicas:
     def discover(self, archive_id: int) -> None:
         """Find the replicas of an archive, if they are not known. May ask a director.
 
-        Args:
-            archive_id: The archive, as a position in `Index.archives`.
-
         Raises:
             TransferError: No replica was found.
         """
@@ -94,11 +88,7 @@ class ArchiveReplicas:
                     )
 
     def forget(self, archive_id: int) -> None:
-        """Forget the replicas of an archive, so that `discover` looks for other ones.
-
-        Args:
-            archive_id: The archive, as a position in `Index.archives`.
-        """
+        """Forget the replicas of an archive, so that `discover` looks for other ones."""
         self._replicas_by_archive.pop(archive_id, None)
 
     def choose(
@@ -118,11 +108,7 @@ class ArchiveReplicas:
         return None if best is None else (best, allowed[id(best)])
 
     def stats_for(self, archive_id: int) -> list[SourceStats]:
-        """Return the statistics of the servers of an archive.
-
-        Args:
-            archive_id: The archive, as a position in `Index.archives`.
-        """
+        """Return the statistics of the servers of an archive."""
         return [stats for stats, _ in self._replicas_by_archive.get(archive_id, ())]
 
     def exclude(self, archive_id: int, source_stats: SourceStats, error: TransferError) -> None:
@@ -137,33 +123,19 @@ class ArchiveReplicas:
         self._excluded[archive_id, id(source_stats)] = error
 
     def exclusion_errors(self, archive_id: int) -> list[TransferError]:
-        """Return why all servers of an archive are excluded; an empty list if one is not.
-
-        Args:
-            archive_id: The archive, as a position in `Index.archives`.
-        """
+        """Return why all servers of an archive are excluded; an empty list if one is not."""
         replicas = self._replicas_by_archive.get(archive_id, ())
         errors = [self._excluded.get((archive_id, id(stats))) for stats, _ in replicas]
         return [error for error in errors if error] if None not in errors else []
 
     def sample_location(self, replica: Replica, sample: int) -> Location:
-        """Return the URL that holds a sample at a replica.
-
-        Args:
-            replica: A replica of its archive.
-            sample: The number of the sample.
-        """
+        """Return the URL that holds a sample at a replica."""
         if self._index.layout == LAYOUT_FILES:
             return replace(replica.location, url=join_url(replica.location.url, self._index.name(sample)))
         return replica.location
 
     def is_indexed_source(self, archive_id: int, source_stats: SourceStats) -> bool:
-        """Return whether a server has the URL that was indexed, so that its ETag is known.
-
-        Args:
-            archive_id: The archive, as a position in `Index.archives`.
-            source_stats: The server.
-        """
+        """Return whether a server has the URL that was indexed, so that its ETag is known."""
         return (archive_id, id(source_stats)) in self._indexed_sources
 
     def _resolve_replicas(self, archive_id: int) -> list[tuple[SourceStats, Replica]]:

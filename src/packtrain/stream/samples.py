@@ -20,8 +20,9 @@ from packtrain.errors import FailedError, PacktrainError, UsageError
 from packtrain.plan import Location
 from packtrain.stream.disk_cache import SampleCache
 from packtrain.stream.index import Index
-from packtrain.stream.prefetch import OnMessage, Prefetcher, ReadStats
+from packtrain.stream.prefetch import OnMessage, Prefetcher
 from packtrain.stream.read_groups import DEFAULT_READ_BYTES, ReadGroups, SampleNumbers
+from packtrain.stream.read_plan import GroupContent, ReadStats
 from packtrain.stream.replicas import ArchiveReplicas
 from packtrain.stream.shuffle import SampleOrder
 from packtrain.transfer.api import SecretResolver
@@ -162,7 +163,7 @@ class StreamingSamples:
         unique = sorted(set(numbers))
         starts = ReadGroups(self.index, unique, DEFAULT_READ_BYTES).starts
         groups = [unique[start:stop] for start, stop in zip(starts, starts[1:])]
-        samples = dict(zip(unique, self.iter_samples(_sequential_order(groups))))
+        samples = dict(zip(unique, self.iter_samples(SampleOrder.sequential(groups))))
         if len(samples) < len(unique):
             raise StreamError(
                 f"a sample cannot be decoded, and samples requested by number are not skipped: {self.skipped[-1]}"
@@ -195,29 +196,29 @@ class StreamingSamples:
             StreamError: A sample could not be read or decoded.
         """
         prefetcher = self._make_prefetcher(order.groups)
-        held_groups: dict[int, list[bytes]] = {}
+        held_groups: dict[int, GroupContent] = {}
         labels, decode, is_plain = self.index.labels, self._decode_fn, not self.index.has_parts
         groups, max_held = order.groups, (shuffle_window or len(order.groups)) + 2
         try:
             for group, position in order:
-                contents = held_groups.get(group)
-                if contents is None:
-                    contents = held_groups[group] = prefetcher.take(group)
+                if group not in held_groups:
+                    held_groups[group] = prefetcher.take(group)
                     held_groups.pop(group - max_held, None)
+                contents, source_stats = held_groups[group]
                 data, contents[position] = contents[position], b""
-                prefetcher.freed_bytes += len(data)
+                prefetcher.free(len(data))
                 number = groups[group][position]
                 item: tuple[Any] | None
                 try:
                     item = (decode(data if is_plain else self._split_parts(number, data), labels[number]),)
                 except Exception as error:
-                    item = self._refetch_and_decode(number, data, error, prefetcher.source_of(group))
+                    item = self._refetch_and_decode(number, data, error, source_stats)
                 yield item
         except FailedError as error:
             raise StreamError(f"samples cannot be read ({error.kind}): {error}") from error
         finally:
             prefetcher.close()
-            self._add_stats(prefetcher.stats)
+            self.stats.add(prefetcher.stats)
 
     def _refetch_and_decode(
         self, number: int, data: bytes, error: Exception, source_stats: SourceStats | None
@@ -240,12 +241,13 @@ class StreamingSamples:
             source_stats.is_suspect = True
         prefetcher = self._make_prefetcher([[number]], use_cache=False)
         try:
-            return prefetcher.take(0)[0]
+            samples, _ = prefetcher.take(0)
+            return samples[0]
         except FailedError:
             return None
         finally:
             prefetcher.close()
-            self._add_stats(prefetcher.stats)
+            self.stats.add(prefetcher.stats)
             if source_stats is not None:
                 source_stats.is_suspect = False
 
@@ -293,13 +295,3 @@ class StreamingSamples:
                 self._cache = SampleCache(self.settings.cache_dir, self.index, self.settings.cache_limit_bytes)
             except OSError as error:
                 self._on_message(f"samples are not cached, because {self.settings.cache_dir} cannot be used: {error}")
-
-    def _add_stats(self, stats: ReadStats) -> None:
-        for name, value in vars(stats).items():
-            setattr(self.stats, name, getattr(self.stats, name) + value)
-
-
-def _sequential_order(groups: Sequence[SampleNumbers]) -> SampleOrder:
-    return SampleOrder(
-        groups, lambda: ((group, position) for group, some in enumerate(groups) for position in range(len(some)))
-    )

@@ -66,6 +66,11 @@ class SampleOrder:
     ) -> None:
         self.groups, self._iter_positions = groups, iter_positions
 
+    @classmethod
+    def sequential(cls, groups: Sequence[SampleNumbers]) -> SampleOrder:
+        """Return the order of the samples in their groups."""
+        return cls(groups, lambda: ((g, position) for g, group in enumerate(groups) for position in range(len(group))))
+
     def __iter__(self) -> Iterator[tuple[int, int]]:
         """Yield each sample as (position of its group, position in the group)."""
         return self._iter_positions()
@@ -75,11 +80,7 @@ class SampleOrder:
         return (self.groups[group][position] for group, position in self)
 
     def skip(self, n_samples: int) -> SampleOrder:
-        """Return the order without its first samples. Groups that only hold skipped samples are not read.
-
-        Args:
-            n_samples: Number of samples to skip.
-        """
+        """Return the order without its first samples. Groups that only hold skipped samples are not read."""
         if not n_samples:
             return self
         skipped: dict[int, set[int]] = {}
@@ -130,12 +131,7 @@ class SamplePartition:
         self._group_ends = list(accumulate(lengths))  # where each group ends in the row of samples
 
     def worker_order(self, rank: int, worker: int) -> SampleOrder:
-        """Return the samples of one worker, in order.
-
-        Args:
-            rank: The rank, from 0.
-            worker: The worker of the rank, from 0.
-        """
+        """Return the samples of one worker, in order."""
         if not self.config.shuffle:
             return self._sequential_order(rank, worker)
         first = rank * self.samples_per_rank + sum(self._worker_samples(other) for other in range(worker))
@@ -147,11 +143,7 @@ class SamplePartition:
         )
 
     def delivered_samples(self, n_batches: int) -> Iterator[int]:
-        """Yield the samples of the first batches of all ranks. With padding, a sample may come twice.
-
-        Args:
-            n_batches: Number of batches of each rank.
-        """
+        """Yield the samples of the first batches of all ranks. With padding, a sample may come twice."""
         for rank in range(self.config.world_size):
             for worker in range(self.config.num_workers):
                 yield from islice(
@@ -166,11 +158,9 @@ class SamplePartition:
         return self.samples_done(worker, self.n_batches)
 
     def samples_done(self, worker: int, n_batches: int) -> int:
-        """Return how many samples a worker has returned. All batches are full except the last one.
+        """Return how many samples a worker has returned when its rank has received `n_batches`.
 
-        Args:
-            worker: The worker, from 0.
-            n_batches: Number of batches that its rank has received.
+        All batches are full except the last one.
         """
         n_samples = self._worker_batches(worker, n_batches) * self.config.batch_size
         has_last = n_batches == self.n_batches > 0 and (n_batches - 1) % self.config.num_workers == worker
@@ -182,10 +172,7 @@ class SamplePartition:
         for batch in range(worker, self.n_batches, self.config.num_workers):
             first = rank * self.samples_per_rank + batch * batch_size
             groups += self._slice_groups(first, min(first + batch_size, (rank + 1) * self.samples_per_rank))
-        counts = [len(samples) for samples in groups]
-        return SampleOrder(
-            groups, lambda: ((group, position) for group, count in enumerate(counts) for position in range(count))
-        )
+        return SampleOrder.sequential(groups)
 
     def _slice_groups(self, first: int, stop: int) -> list[SampleNumbers]:
         """Return a section of the row of samples. Beyond its end the row starts again, for padding."""
@@ -242,11 +229,7 @@ def _schedule_group(
 
 
 def seeded_rng(*seeds: int) -> random.Random:
-    """Return a generator seeded by all numbers. Only its method `random` is the same in every Python version.
-
-    Args:
-        *seeds: The numbers.
-    """
+    """Return a generator seeded by all numbers. Only its method `random` is the same in every Python version."""
     return random.Random(derive_seed(*seeds))  # noqa: S311 (not a secret)
 
 

@@ -1,7 +1,7 @@
 """Save the state of a training while it runs, and resume exactly from there.
 
     sampler = ResumableBatchSampler(dataset, batch_size=64, seed=1)
-    loader = DataLoader(dataset, batch_sampler=sampler, num_workers=4)
+    loader = DataLoader(dataset, batch_sampler=sampler, num_workers=4, generator=torch.Generator())
     ckpt = Checkpoint("checkpoint.pt", model=model, optimizer=optimizer, scheduler=scheduler, sampler=sampler)
     start = ckpt.restore()
     step = start.step

@@ -21,6 +21,8 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from packtrain.fileutil import sync_folder
+from packtrain.torch.metrics import append_line
 from packtrain.torch.training_state import StateDict, find_problem
 
 _LEFTOVER_PATTERN = re.compile(r"\.tmp-(\d+)(-link)?$")
@@ -77,7 +79,7 @@ class CheckpointFiles:
         except BaseException:
             temporary.unlink(missing_ok=True)
             raise
-        _fsync_folder(self.latest.parent)
+        sync_folder(self.latest.parent)
 
     def remove_leftovers(self) -> None:
         """Remove temporary files of processes that were killed while writing."""
@@ -97,9 +99,7 @@ class CheckpointFiles:
         """
         path = os.environ.get("PACKTRAIN_CHECKPOINTS")
         if path:
-            line = json.dumps({"path": self._path_for_agent(), "step": step, "epoch": epoch}) + "\n"
-            with suppress(OSError):
-                _append_line(path, line.encode())
+            append_line(path, json.dumps({"path": self._path_for_agent(), "step": step, "epoch": epoch}))
 
     def _path_for_agent(self) -> str:
         """Return a path relative to the output folder if possible: in a container the folder has another name."""
@@ -182,16 +182,6 @@ def _save_and_fsync(state: StateDict, path: Path) -> None:
         os.fsync(file.fileno())
 
 
-def _fsync_folder(folder: Path) -> None:
-    """Flush the folder, so that a rename in it survives a power failure."""
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        with suppress(OSError):  # some network file systems cannot sync a folder
-            os.fsync(fd)
-    finally:
-        os.close(fd)
-
-
 def _is_same_file(path: Path, other: Path) -> bool:
     return other.exists() and path.samefile(other)
 
@@ -204,12 +194,3 @@ def _is_other_process_alive(pid: int) -> bool:
     except PermissionError:
         pass
     return pid != os.getpid()  # a leftover with our own id belongs to an earlier process
-
-
-def _append_line(path: str, line: bytes) -> None:
-    """Append with a single write, so that lines of several processes do not mix."""
-    fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    try:
-        os.write(fd, line)
-    finally:
-        os.close(fd)

@@ -11,6 +11,7 @@ import math
 import os
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, SupportsFloat, Union
 
 MetricValue = Union[int, float, str]  # a string for numbers that JSON lacks: nan, inf, -inf
@@ -53,7 +54,7 @@ def log_metrics(
     values = {name: _to_json_number(name, value) for name, value in all_metrics.items() if value is not None}
     path = os.environ.get("PACKTRAIN_METRICS")
     if path:
-        _append_line(path, json.dumps(values))
+        append_line(path, json.dumps(values))
     else:
         sys.stdout.write(_format_metrics(values) + "\n")
         sys.stdout.flush()
@@ -76,16 +77,17 @@ def _to_json_number(name: str, value: Any) -> MetricValue:
     return number if math.isfinite(number) else str(number)
 
 
-def _append_line(path: str, line: str) -> None:
-    """Append with a single write, so that lines of several processes do not mix. Ignores OSError."""
-    try:
+def append_line(path: str, line: str) -> None:
+    """Append with a single write, so that lines of several processes do not mix.
+
+    A line that cannot be written is dropped, so that a full disk does not end the training.
+    """
+    with suppress(OSError):
         fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             os.write(fd, (line + "\n").encode())
         finally:
             os.close(fd)
-    except OSError:
-        pass  # log_metrics promises not to end the training
 
 
 def _format_metrics(values: Mapping[str, MetricValue]) -> str:

@@ -1,4 +1,4 @@
-"""Save and restore the random number states of Python, numpy, torch and CUDA."""
+"""Save and restore the random number states of Python, numpy, torch and CUDA, and derive generators from a seed."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import random
 import sys
 from typing import Any
 
+from packtrain.stream.shuffle import derive_seed
 from packtrain.torch.distributed import rank_and_world_size
 
 RngState = dict[str, Any]
@@ -37,6 +38,13 @@ def set_rng_state(state: RngState) -> None:
         _set_numpy_state(state["numpy"])
     if "cuda" in state and torch.cuda.is_available():
         _set_cuda_states(state["cuda"])
+
+
+def seeded_generator(*numbers: int) -> Any:
+    """Return a torch.Generator seeded by all numbers. Neighbouring numbers give unrelated generators."""
+    import torch
+
+    return torch.Generator().manual_seed(derive_seed(*numbers))
 
 
 def _get_cuda_states() -> list[Any]:

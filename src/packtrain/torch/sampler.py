@@ -9,16 +9,20 @@ import torch
 from torch.utils.data import Sampler
 
 from packtrain.errors import UsageError
-from packtrain.stream.shuffle import derive_seed
+from packtrain.stream.cursor import describe_changes
 from packtrain.torch.distributed import resolve_rank
+from packtrain.torch.rng_state import seeded_generator
 from packtrain.torch.training_state import CheckpointError
 
 
 class ResumableBatchSampler(Sampler[list[int]]):
     """The batches of this process: a new shuffled order of all samples in each epoch, split over all processes.
 
-        loader = DataLoader(dataset, batch_sampler=ResumableBatchSampler(dataset, batch_size=64, seed=1))
+        sampler = ResumableBatchSampler(dataset, batch_size=64, seed=1)
+        loader = DataLoader(dataset, batch_sampler=sampler, generator=torch.Generator())
 
+    A DataLoader draws a random number whenever an epoch starts or resumes. With a generator of its own, it does not
+    change the random numbers of the training (dropout), which therefore resumes exactly.
     Every sample comes once per epoch, and the batches of an epoch differ in size by at most one sample. Training may
     resume with more or fewer processes if `batch_size` times their number stays the same: then no step changes.
 
@@ -80,7 +84,7 @@ class ResumableBatchSampler(Sampler[list[int]]):
         first, self.first_batch = self.first_batch, 0
         numbers = torch.arange(self.num_samples)
         if self.shuffle:
-            numbers = torch.randperm(self.num_samples, generator=_seeded_generator(self.seed, self.epoch))
+            numbers = torch.randperm(self.num_samples, generator=seeded_generator(self.seed, self.epoch))
         if self.drop_last:
             numbers = numbers[: len(self) * self.batch_size * self._world_size]
         for batch, all_numbers in enumerate(torch.tensor_split(numbers, len(self))[first:], first):
@@ -98,14 +102,14 @@ class ResumableBatchSampler(Sampler[list[int]]):
         smaller, n_larger = divmod(self.num_samples, len(self))
         return smaller + (batch < n_larger)
 
-    def generator(self, epoch: int, batch: int) -> torch.Generator:
-        """Return a generator for a batch of this process (random crops, flips), the same after a resume.
+    def generator(self, epoch: int, batch: int) -> Any:
+        """Return a torch.Generator for a batch of this process (random crops, flips), the same after a resume.
 
         Args:
             epoch: The epoch, counted from 0.
             batch: The batch, counted from 0.
         """
-        return _seeded_generator(self.seed, epoch, batch, self._rank)
+        return seeded_generator(self.seed, epoch, batch, self._rank)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the settings that decide the order, the epoch, and the number of batches that were drawn from it.
@@ -124,14 +128,10 @@ class ResumableBatchSampler(Sampler[list[int]]):
         Raises:
             CheckpointError: The position was counted with other settings.
         """
-        changes = [
-            f"{name} {state.get(name)}, now {value}"
-            for name, value in self._order_settings().items()
-            if state.get(name) != value
-        ]
+        changes = describe_changes(state, self._order_settings())
         if changes:
             raise CheckpointError(
-                f"the checkpoint was made with {' and '.join(changes)}: its position does not fit; "
+                f"the checkpoint was made with {changes}: its position does not fit; "
                 "resume with the old settings, or start in an empty output folder"
             )
         self.epoch = state["epoch"]
@@ -148,7 +148,3 @@ class ResumableBatchSampler(Sampler[list[int]]):
             "shuffle": self.shuffle,
             "drop_last": self.drop_last,
         }
-
-
-def _seeded_generator(*seeds: int) -> torch.Generator:
-    return torch.Generator().manual_seed(derive_seed(*seeds))

@@ -15,19 +15,17 @@ therefore resumes mid-epoch, with any number of workers and ranks, and sees ever
 from __future__ import annotations
 
 import contextlib
-import multiprocessing
 import multiprocessing.util
-import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Union
 
-import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, default_collate, get_worker_info
 
 from packtrain.errors import UsageError
+from packtrain.fileutil import can_hold_sockets
 from packtrain.plan import Location
 from packtrain.stream.cursor import Cursor
 from packtrain.stream.index import Index
@@ -45,21 +43,16 @@ from packtrain.stream.samples import (
     StreamSettings,
     identity_decode,
 )
-from packtrain.stream.shared_memory import BufferCodec, SharedBatchMemory
 from packtrain.stream.shuffle import PartitionConfig, SamplePartition
 from packtrain.torch.distributed import resolve_rank
+from packtrain.torch.rng_state import seeded_generator
 from packtrain.transfer.integrity.block_checksums import BlockChecksums, read_checksums
 
 SourcesLike = Union[str, Location, Sequence[Union[str, Location]]]
 CollateFn = Callable[[list[Any]], Any]
 
-_DEFAULT_PREFETCH_FACTOR = 2  # batches that torch's DataLoader requests from each worker in advance
-_EXTRA_SLOTS = 2  # for batches that the training still uses, in addition to the requested ones
-_SLOT_SIZE_FACTOR = 6  # slot size as a multiple of the mean batch size on disk: decoded samples are larger
-_MIN_SHARED_BYTES = 1 << 16  # programs often keep smaller tensors (labels), which would block their slot
 _MIN_SHUFFLE_WINDOW = 16  # read groups to mix, even with little memory
 _MIN_BLOCKS_PER_READ = 4  # checksum blocks per request, because verified data is read in whole blocks
-_MAX_TEMP_DIR_BYTES = 107 - len("/pymp-xxxxxxxx/listener-xxxxxxxx")  # a socket path has at most 107 bytes
 _SHORT_TEMP_DIR = "/tmp"  # noqa: S108 - multiprocessing makes a folder in it that only its owner can read
 
 
@@ -93,10 +86,9 @@ class _WorkerBatches(IterableDataset[Any]):
         rank: int,
         batches_done: int,
         collate_fn: CollateFn,
-        shared_memory: SharedBatchMemory | None,
     ) -> None:
         self._samples, self._partition, self._rank = samples, partition, rank
-        self._batches_done, self._collate_fn, self._shared_memory = batches_done, collate_fn, shared_memory
+        self._batches_done, self._collate_fn = batches_done, collate_fn
         self._last_good: list[Any] = []  # the last usable sample, for a batch that has none; used with several ranks
 
     def __iter__(self) -> Iterator[tuple[Any, list[SkippedSample]]]:
@@ -111,8 +103,7 @@ class _WorkerBatches(IterableDataset[Any]):
         while n_left > 0:
             size = min(config.batch_size, n_left)
             n_left -= size
-            batch, skipped = self._make_batch([next(items) for _ in range(size)])
-            yield (self._shared_memory.store_batch(batch, info.id) if self._shared_memory and info else batch), skipped
+            yield self._make_batch([next(items) for _ in range(size)])
 
     def _make_batch(self, items: list[tuple[Any] | None]) -> tuple[Any, list[SkippedSample]]:
         skipped, self._samples.skipped = self._samples.skipped, []
@@ -243,16 +234,11 @@ class StreamingLoader:
 
     def __iter__(self) -> Iterator[Any]:
         cursor = self._cursor
-        batches = _WorkerBatches(
-            self.samples,
-            cursor.partition(),
-            self._rank,
-            cursor.batches_done,
-            self._collate_fn,
-            self._make_shared_memory(),
-        )
-        # Batches are collated already; torch's default would convert each of them again.
-        kwargs = {"collate_fn": _identity_collate, **self._dataloader_kwargs}
+        batches = _WorkerBatches(self.samples, cursor.partition(), self._rank, cursor.batches_done, self._collate_fn)
+        # Batches are collated already; torch's default would convert each of them again. With a generator of its own,
+        # the DataLoader draws no random number of the training, which therefore resumes exactly.
+        generator = seeded_generator(cursor.seed, cursor.epoch, cursor.batches_done, self._rank)
+        kwargs = {"collate_fn": _identity_collate, "generator": generator, **self._dataloader_kwargs}
         if self._num_workers:
             _ensure_short_socket_dir()
         for batch, skipped in DataLoader(batches, batch_size=None, num_workers=self._num_workers, **kwargs):
@@ -260,21 +246,6 @@ class StreamingLoader:
             cursor.advance()
             if batch is not None:
                 yield batch
-
-    def _make_shared_memory(self) -> SharedBatchMemory | None:
-        """Return memory through which forked workers return batches; None for other workers."""
-        context = self._dataloader_kwargs.get("multiprocessing_context") or multiprocessing
-        start_method = context if isinstance(context, str) else context.get_start_method()
-        if not self._num_workers or start_method != "fork":
-            return None
-        index = self.samples.index
-        mean_sample_bytes = sum(archive.size for archive in index.archives) // max(1, len(index))
-        n_slots = (self._dataloader_kwargs.get("prefetch_factor") or _DEFAULT_PREFETCH_FACTOR) + _EXTRA_SLOTS
-        slot_bytes = _SLOT_SIZE_FACTOR * mean_sample_bytes * self._cursor.partition().config.batch_size
-        try:
-            return SharedBatchMemory(self._num_workers, n_slots, slot_bytes, {torch.Tensor: _TENSOR_CODEC})
-        except OSError:
-            return None
 
     def state_dict(self) -> dict[str, Any]:
         """Return the position in the epoch, as plain types."""
@@ -315,11 +286,10 @@ def _shuffle_window(index: Index, prefetch_bytes: int, read_bytes: int) -> int:
 def _ensure_short_socket_dir() -> None:
     """Make multiprocessing put its sockets into /tmp if the temporary folder's path is too long for a socket.
 
-    Workers pass tensors through sockets in the temporary folder. The scratch folder of a pool, which HTCondor sets as
-    TMPDIR, is often too deep: torch's queue then fails in the background, and the training hangs. The folder is
-    removed when the process ends.
+    Workers pass tensors through sockets in the temporary folder. The agent already gives its steps a short TMPDIR; this
+    is for programs that run without it. The folder is removed when the process ends.
     """
-    if len(os.fsencode(tempfile.gettempdir())) <= _MAX_TEMP_DIR_BYTES:
+    if can_hold_sockets(tempfile.gettempdir()):
         return
     previous, tempfile.tempdir = tempfile.tempdir, _SHORT_TEMP_DIR
     try:
@@ -327,29 +297,6 @@ def _ensure_short_socket_dir() -> None:
             multiprocessing.util.get_temp_dir()  # created once; multiprocessing reuses it from then on
     finally:
         tempfile.tempdir = previous
-
-
-def _shareable_bytes(tensor: torch.Tensor) -> int:
-    """Return the size of a tensor that is worth storing in shared memory; 0 for others, and if torch shares it."""
-    size = tensor.numel() * tensor.element_size()
-    is_plain = tensor.device.type == "cpu" and tensor.layout is torch.strided and not tensor.is_quantized
-    if not is_plain or size < _MIN_SHARED_BYTES or not tensor.is_contiguous() or tensor.requires_grad:
-        return 0
-    return 0 if tensor.is_shared() else size  # type: ignore[no-untyped-call]
-
-
-def _write_tensor(tensor: torch.Tensor, view: memoryview) -> tuple[torch.dtype, tuple[int, ...]]:
-    metadata = tensor.dtype, tuple(tensor.shape)
-    _read_tensor(view, metadata).copy_(tensor)
-    return metadata
-
-
-def _read_tensor(view: memoryview, metadata: tuple[torch.dtype, tuple[int, ...]]) -> torch.Tensor:
-    dtype, shape = metadata
-    return torch.frombuffer(view, dtype=dtype).view(shape)
-
-
-_TENSOR_CODEC = BufferCodec(_shareable_bytes, _write_tensor, _read_tensor)
 
 
 def _identity_collate(batch: Any) -> Any:

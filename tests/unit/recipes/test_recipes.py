@@ -69,7 +69,8 @@ def test_copy_from_a_zip(tmp_path):
     """Recipes also work from a zipped wheel."""
     package = Path(recipes.__file__).parent.parent
     with zipfile.ZipFile(tmp_path / "packtrain.zip", "w") as archive:
-        for path in [package / "__init__.py", package / "errors.py", *package.glob("recipes/**/*")]:
+        modules = [package / name for name in ("__init__.py", "errors.py", "fileutil.py")]
+        for path in [*modules, *package.glob("recipes/**/*")]:
             archive.write(path, path.relative_to(package.parent))
     code = (
         "import sys, pathlib; sys.path.insert(0, sys.argv[1]); from packtrain import recipes; "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from packtrain.stream.prefetch import CpuBoundDetector
+from packtrain.stream.reader_threads import CpuBoundDetector
 
 FAST, CONTENDED, SLOW = (
     (0.002, 0.003),

@@ -25,7 +25,7 @@ from packtrain.state import RunState
 from packtrain.store import RunInfo
 from packtrain.supervise import Supervisor
 from packtrain.views.event_feed import EventFeed
-from packtrain.views.plain import PlainFormatter
+from packtrain.views.event_lines import EventLineFormatter
 from packtrain.views.run_table import render_run
 
 _REFRESH_INTERVAL_S = 0.1
@@ -111,11 +111,11 @@ def _display_until_done(run_info: RunInfo, state_future: Future[RunState], as_js
 
 
 def _print_events_until_done(feed: EventFeed, state_future: Future[RunState], quiet: bool) -> None:
-    formatter: PlainFormatter | None = None
+    formatter: EventLineFormatter | None = None
     while True:
         is_last_poll = state_future.done()
         for event in feed.poll():
-            formatter = formatter or PlainFormatter(len(feed.state.jobs))
+            formatter = formatter or EventLineFormatter(len(feed.state.jobs))
             text = None if quiet else formatter.format_event(event)
             if text:
                 click.echo(text)

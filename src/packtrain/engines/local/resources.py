@@ -15,14 +15,8 @@ from packtrain.engines.api import Capabilities
 # secret of the user's shell reaches it.
 _ENV_NAMES = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "TZ", "TMPDIR", "LD_LIBRARY_PATH", "VIRTUAL_ENV")
 _ENV_NETWORK_NAMES = (
-    "SSL_CERT_FILE",
-    "SSL_CERT_DIR",
-    "http_proxy",
-    "https_proxy",
-    "no_proxy",
-    "HTTP_PROXY",
-    "HTTPS_PROXY",
-    "NO_PROXY",
+    *("SSL_CERT_FILE", "SSL_CERT_DIR", "http_proxy", "https_proxy", "no_proxy"),
+    *("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY"),
 )
 _ENV_APPTAINER_NAMES = ("APPTAINER_CACHEDIR", "APPTAINER_TMPDIR")  # without APPTAINER_DOCKER_PASSWORD
 _ENV_PREFIXES = ("LC_", "CUDA_", "NVIDIA_", "PACKTRAIN_PYTHON")

@@ -277,6 +277,8 @@ class DeepSquareCheckpoint(Checkpoint):
         return {**keys, "packtrain": state["packtrain"]}
 
     def from_file(self, content):
+        if "net" not in content:
+            return content
         position = {"epoch": content["epoch"] + 1, "best_value": content["acc"] / 100}
         return {"model": content["net"], "packtrain": content.get("packtrain", {"training_state": position})}
 

@@ -42,7 +42,6 @@ except ImportError:
     simplejpeg = None
 
 from packtrain.errors import PacktrainError
-from packtrain.stream.job_config import open_job_stream
 from packtrain.torch import (
     Checkpoint,
     CheckpointError,
@@ -212,7 +211,7 @@ class Archive:
     """Like Folder, for an archive. `state` includes the position in the epoch (packtrain's docs/how-to/stream.md)."""
 
     def __init__(self, index):
-        numbers = range(len(open_job_stream(index)[0]))
+        numbers = range(len(StreamingLoader(index).samples))
         test = numbers[args.test_every - 1 :: args.test_every]
         train = [number for number in numbers if (number + 1) % args.test_every]
         # Forked workers share the arguments and functions of this process.

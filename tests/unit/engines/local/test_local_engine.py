@@ -9,7 +9,6 @@ import subprocess
 
 import pytest
 
-from packtrain.engines.local import local_engine as engine_module
 from packtrain.engines.local.local_engine import claim, send_signal
 from packtrain.engines.local.resources import cache_options, capabilities, job_environment, visible_gpu_ids
 from packtrain.engines.updates import Gone, Running
@@ -162,8 +161,8 @@ class TestProcesses:
         later_engine.cancel(["0-1"])
         poll_until(later_engine, all_gone("0-1", "1-1"))
 
-    def test_stubborn_agent_is_killed(self, pool, engine, monkeypatch):
-        monkeypatch.setattr(engine_module, "_KILL_MARGIN_S", 0.2)
+    def test_stubborn_agent_is_killed(self, pool):
+        engine = pool.make_engine(kill_margin_s=0.2)
         request = pool.make_request("0-1", "stubborn", grace_s=0.1)
         engine.submit([request])
         poll_until(engine, all_started(pool, request))
