@@ -15,6 +15,8 @@ from packtrain.engines.htcondor import CAPABILITIES as HTCONDOR
 from packtrain.engines.htcondor import HtcondorEngine, capabilities_for
 from packtrain.engines.htcondor.condor_client import CondorClient
 from packtrain.engines.local import LocalEngine, capabilities
+from packtrain.engines.slurm import CAPABILITIES as SLURM
+from packtrain.engines.slurm import SlurmEngine
 from packtrain.errors import NotFoundError, UnavailableError, UsageError
 from packtrain.plan import Plan, RunFolder, read_plan
 from packtrain.state import RunState
@@ -26,7 +28,7 @@ from packtrain.supervise.lease import is_holder_alive
 if TYPE_CHECKING:
     from packtrain.engines.htcondor.access_point_checks import AccessPointCheck
 
-ENGINE_NAMES = ("local", "htcondor")
+ENGINE_NAMES = ("local", "htcondor", "slurm")
 
 
 def open_store() -> SqliteStore:
@@ -40,13 +42,15 @@ def engine_capabilities(name: str, plan: Plan | None = None) -> Capabilities:
         raise UsageError(f"there is no engine {name!r}; available are {', '.join(ENGINE_NAMES)}")
     if name == "htcondor":
         return capabilities_for(plan) if plan else HTCONDOR
-    return capabilities()
+    return SLURM if name == "slurm" else capabilities()
 
 
 def make_engine(run_info: RunInfo, plan: Plan) -> Engine:
     """Return the engine that a run uses."""
     folder = RunFolder(run_info.folder)
-    return HtcondorEngine(plan, folder) if run_info.engine == "htcondor" else LocalEngine(folder)
+    if run_info.engine == "htcondor":
+        return HtcondorEngine(plan, folder)
+    return SlurmEngine(plan, folder) if run_info.engine == "slurm" else LocalEngine(folder)
 
 
 def make_supervisor(run_info: RunInfo, store: SqliteStore, lease: Lease | None = None) -> Supervisor:

@@ -124,11 +124,13 @@ def prepare(
     settings = None
     if goal >= Goal.DRY_RUN and engine != "local":
         user_config = load_user_config().htcondor
-        diagnostics.add(check_input_access(plan, facts.preflight, draft.source_map, user_config.submit_commands))
-        settings = make_run_settings(plan, user_config, summary.disk_bytes, site_history)
-        diagnostics.add((*runner.problems, *find_problems(plan, settings, CondorClient(), draft.source_map)))
+        submit_commands = user_config.submit_commands if engine == "htcondor" else {}
+        diagnostics.add(check_input_access(plan, facts.preflight, draft.source_map, submit_commands))
+        if engine == "htcondor":
+            settings = make_run_settings(plan, user_config, summary.disk_bytes, site_history)
+            diagnostics.add((*runner.problems, *find_problems(plan, settings, CondorClient(), draft.source_map)))
         diagnostics.raise_errors()
-        if detach:
+        if settings and detach:
             reject_getenv(settings)
     progress.on_summary(summary)
     if goal >= Goal.RUN and (streamed := streamed_inputs(draft.plan)):

@@ -21,7 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from packtrain.engines.api import SubmitRequest
-from packtrain.engines.local.resources import cache_options, capabilities, gpu_ids, job_environment
+from packtrain.engines.job_environment import job_environment
+from packtrain.engines.local.resources import cache_options, capabilities, gpu_ids
 from packtrain.engines.local.slot_allocator import SlotAllocation, SlotAllocator
 from packtrain.engines.updates import AttemptUpdate, Gone, Running
 from packtrain.events import FAILURE_KINDS
@@ -171,6 +172,7 @@ class LocalEngine:
         command = self._agent_command(tracked)
         _logger.debug("start attempt %s: %s", tracked.request.attempt_id, shlex.join(command))
         tracked.folder.root.mkdir(parents=True, exist_ok=True)
+        visible_gpus = [gpu_ids()[gpu] for gpu in allocation.gpus]
         with open(tracked.folder.agent_log, "ab") as log:
             tracked.process = subprocess.Popen(
                 command,
@@ -178,7 +180,7 @@ class LocalEngine:
                 stdout=log,
                 stderr=log,
                 cwd=tracked.folder.root,
-                env=job_environment(self._user_env, [gpu_ids()[gpu] for gpu in allocation.gpus]),
+                env={**job_environment(self._user_env), "CUDA_VISIBLE_DEVICES": ",".join(visible_gpus)},
                 start_new_session=True,
             )
 
