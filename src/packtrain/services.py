@@ -14,7 +14,6 @@ from packtrain.engines.api import Capabilities, Engine, SubmitRequest
 from packtrain.engines.htcondor import CAPABILITIES as HTCONDOR
 from packtrain.engines.htcondor import HtcondorEngine, capabilities_for
 from packtrain.engines.htcondor.condor_client import CondorClient
-from packtrain.engines.htcondor.run_settings import RunSettings, SitePreferences
 from packtrain.engines.local import LocalEngine, capabilities
 from packtrain.engines.slurm import CAPABILITIES as SLURM
 from packtrain.engines.slurm import SlurmEngine
@@ -25,7 +24,6 @@ from packtrain.state.site_history import SiteHistory
 from packtrain.store import Lease, RunInfo, SqliteStore, store_path
 from packtrain.supervise import Collector, Supervisor
 from packtrain.supervise.lease import is_holder_alive
-from packtrain.supervise.policies import PolicyConfig
 from packtrain.views.event_feed import EventFeed
 
 if TYPE_CHECKING:
@@ -66,22 +64,6 @@ def make_supervisor(run_info: RunInfo, store: SqliteStore, lease: Lease | None =
 def load_site_history(store: SqliteStore, engine: str = "") -> SiteHistory:
     """Return the history of sites, nodes and caches in earlier runs."""
     return SiteHistory.from_observations(store.observations(), time.time(), engine)
-
-
-def load_initially_avoided(run_info: RunInfo) -> dict[str, str]:
-    """Return the sites and nodes that the run avoids since it was created, with the reasons."""
-    path = RunFolder(run_info.folder).htcondor / "run_settings.json"
-    preferences = RunSettings.read(path).site_preferences if path.exists() else SitePreferences()
-    return {**preferences.avoid_sites, **preferences.avoid_nodes}
-
-
-def load_policy_config(run_info: RunInfo) -> PolicyConfig:
-    """Return the policy configuration of a run, or the defaults if its folder is gone."""
-    path = RunFolder(run_info.folder).plan
-    if not path.exists():
-        return PolicyConfig()
-    plan = read_plan(path)
-    return PolicyConfig.from_plan(plan, engine_capabilities(run_info.engine, plan))
 
 
 def check_access_point() -> list[AccessPointCheck]:
