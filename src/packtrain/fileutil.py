@@ -1,4 +1,4 @@
-"""Helpers for files and disks: atomic writes, exclusive locks on open files, and free space.
+"""Helpers for files and disks: atomic writes, exclusive locks on open files, free space, and folders for sockets.
 
 A file that is written atomically is complete or absent under its name: readers never see a part of it, and a process
 that is killed leaves the old content and perhaps a temporary file beside it.
@@ -20,7 +20,8 @@ from typing import BinaryIO
 
 DISK_FULL_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
-TEMPORARY_SUFFIX = ".tmp"
+_MAX_SOCKET_FOLDER_BYTES = 107 - len("/pymp-xxxxxxxx/listener-xxxxxxxx")  # a socket's path has at most 107 bytes
+_TEMPORARY_MARK = ".tmp-"  # training programs use it for their own temporary files, too (docs/how-to/checkpoints.md)
 
 
 def atomic_write(path: Path, content: str | bytes, *, durable: bool = False, mode: int = 0o666) -> None:
@@ -58,16 +59,22 @@ def atomic_writer(path: Path, *, durable: bool = False, mode: int = 0o666) -> It
 
 def temporary_path(path: Path) -> Path:
     """Return an unused hidden name in the same folder, for a file or folder that is renamed to `path` when complete."""
-    return path.with_name(f".{path.name[-200:]}.{os.getpid()}-{os.urandom(4).hex()}{TEMPORARY_SUFFIX}")
+    return path.with_name(f".{path.name[-200:]}{_TEMPORARY_MARK}{os.getpid()}-{os.urandom(4).hex()}")
+
+
+def is_temporary_name(name: str) -> bool:
+    """Return whether a name or path names a file that is still being written: `.NAME.tmp-…`."""
+    last_part = name.rpartition("/")[2]
+    return last_part.startswith(".") and _TEMPORARY_MARK in last_part
 
 
 def sync_folder(folder: Path) -> None:
-    """Make new and renamed entries of a folder survive a power cut, if its file system can."""
+    """Make new and renamed entries of a folder survive a power cut, on file systems that can sync a folder."""
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(fd)
     except OSError as error:
-        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # some network file systems cannot sync a folder
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):
             raise
     finally:
         os.close(fd)
@@ -101,7 +108,7 @@ def _lock_if_current(fd: int, path: Path) -> bool:
     """
     is_current = False
     try:
-        _lock_exclusive(fd)
+        lock_exclusive(fd)
         is_current = is_same_file(fd, path)
         return is_current
     finally:
@@ -109,7 +116,8 @@ def _lock_if_current(fd: int, path: Path) -> bool:
             os.close(fd)
 
 
-def _lock_exclusive(fd: int) -> None:
+def lock_exclusive(fd: int) -> None:
+    """Lock an open file, or do nothing on a file system without locks. Raises BlockingIOError if it is locked."""
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -141,3 +149,11 @@ def free_bytes(folder: Path) -> int:
     existing = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
     disk = os.statvfs(existing)
     return disk.f_bavail * disk.f_frsize
+
+
+def can_hold_sockets(folder: str) -> bool:
+    """Return whether multiprocessing can create its sockets in a temporary folder, or the path is too long for them.
+
+    The scratch folder that HTCondor names in TMPDIR often is too deep. PyTorch's data loaders then hang silently.
+    """
+    return len(os.fsencode(folder)) <= _MAX_SOCKET_FOLDER_BYTES

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from packtrain.fileutil import atomic_write
 from packtrain.state import JobStatus, RunState
 from packtrain.state.run import run_status
 
@@ -157,7 +158,7 @@ def _run_command(command: str, payload: Mapping[str, Any]) -> str:
 
 def write_target(target_path: Path, target: str) -> None:
     """Store the target of a run. Only the owner may read the file, because the URL of a webhook is secret."""
-    _write_private_json(target_path, {"target": target, "notified_end": ""})
+    _write_target(target_path, target, "")
 
 
 def notify_run_ended(target_path: Path, state: RunState, run_name: str, run_dir: Path) -> str:
@@ -178,7 +179,7 @@ def notify_run_ended(target_path: Path, state: RunState, run_name: str, run_dir:
         return ""
     problem = send(target, build_message(state, run_name, run_dir))
     if not problem:
-        _write_private_json(target_path, {"target": target, "notified_end": end})
+        _write_target(target_path, target, end)
     return problem
 
 
@@ -188,8 +189,5 @@ def _end_id(state: RunState) -> str:
     return hashlib.sha256(json.dumps(sorted(orders)).encode()).hexdigest()[:16]
 
 
-def _write_private_json(path: Path, data: Mapping[str, str]) -> None:
-    temporary = path.with_suffix(".new")
-    with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
-        file.write(json.dumps(dict(data)) + "\n")
-    temporary.replace(path)
+def _write_target(path: Path, target: str, notified_end: str) -> None:
+    atomic_write(path, json.dumps({"target": target, "notified_end": notified_end}) + "\n", mode=0o600)

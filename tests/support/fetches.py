@@ -16,7 +16,7 @@ from testbed.http_server import HttpServer
 
 
 def crc32c_hex(data: bytes) -> str:
-    hasher = crc32c.PureCrc32c()
+    hasher = crc32c.Crc32c()
     hasher.update(data)
     return hasher.hexdigest()
 

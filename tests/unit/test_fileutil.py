@@ -8,7 +8,7 @@ import stat
 import pytest
 
 from packtrain import fileutil
-from packtrain.fileutil import atomic_write, atomic_writer
+from packtrain.fileutil import atomic_write, atomic_writer, is_temporary_name, temporary_path
 
 
 @pytest.mark.parametrize("durable", [False, True])
@@ -67,3 +67,15 @@ def test_long_names(tmp_path):
     path = tmp_path / ("x" * 255)
     atomic_write(path, "text")
     assert path.read_text() == "text"
+
+
+@pytest.mark.parametrize(
+    ("name", "temporary"), [(".a.tmp-1", True), ("x/.a.tmp-1", True), ("a.tmp-1", False), (".a", False)]
+)
+def test_temporary_names(name, temporary):
+    assert is_temporary_name(name) is temporary
+
+
+def test_temporary_path_is_recognized(tmp_path):
+    assert is_temporary_name(str(temporary_path(tmp_path / "model.pt")))
+    assert temporary_path(tmp_path / "model.pt") != temporary_path(tmp_path / "model.pt")

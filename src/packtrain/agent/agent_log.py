@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from contextlib import suppress
@@ -23,3 +24,14 @@ class AgentLog:
         with self._lock, suppress(OSError):
             self._file.write(f"{stamp} {self._redactor.redact_text(message)}\n")
             self._file.flush()
+
+
+class WarningHandler(logging.Handler):
+    """Writes log records of packtrain's other packages to the agent's log, from the level WARNING on."""
+
+    def __init__(self, log: AgentLog) -> None:
+        super().__init__(logging.WARNING)
+        self._log = log
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._log.write(f"{record.name}: {record.getMessage()}")

@@ -29,7 +29,9 @@ from packtrain.fileutil import DISK_FULL_ERRNOS
 
 StageFunction = Callable[[AttemptContext, StageStats], None]
 
-FORWARD_STAGES: tuple[tuple[str, StageFunction], ...] = (
+Stages = tuple[tuple[str, StageFunction], ...]
+
+FORWARD_STAGES: Stages = (
     ("probe", probe),
     ("fetch", fetch_all),
     ("unpack", unpack_all),
@@ -41,8 +43,8 @@ FORWARD_STAGES: tuple[tuple[str, StageFunction], ...] = (
 class AttemptRunner:
     """Runs the stages of one execution and records how it ended."""
 
-    def __init__(self, context: AttemptContext) -> None:
-        self._context = context
+    def __init__(self, context: AttemptContext, stages: Stages = FORWARD_STAGES) -> None:
+        self._context, self._stages = context, stages
         self._failure: Failure | None = None
         self._requeue: RequeueRequested | None = None
         self._outputs: list[dict[str, Any]] = []
@@ -51,7 +53,7 @@ class AttemptRunner:
     def run(self) -> int:
         """Run all stages and return the agent's exit code."""
         monitor = TimeLimitMonitor(self._context)
-        for name, stage_function in FORWARD_STAGES:
+        for name, stage_function in self._stages:
             if self._should_continue:
                 monitor.steps_running = name == "steps"
                 self._run_stage(name, _with_stop_check(stage_function))

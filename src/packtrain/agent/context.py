@@ -75,6 +75,27 @@ class AttemptContext:
     def redactor(self) -> Redactor:
         return self.secrets.redactor
 
+    @property
+    def upload_retry_timeout_s(self) -> float:
+        """How long uploads are retried without progress."""
+        timeout_s = self.job.output.retry_timeout_s if self.job.output else None
+        return self.job.retry_timeout_s if timeout_s is None else timeout_s
+
+    def check_upload_time(self) -> None:
+        """Raise the FailedError of a stop request when its time for uploads is over.
+
+        After SIGTERM the steps have one grace period, and all uploads have a second one. Before a time limit, uploads
+        have the time until that limit, because it was reserved for them.
+        """
+        requested_at, grace_s = self.stop.requested_at, self.job.limits.grace_s
+        if requested_at is None or time.monotonic() <= max(requested_at + 2 * grace_s, self.stop.deadline):
+            return
+        try:
+            self.stop.check()
+        except FailedError as error:
+            detail = f"not all outputs were uploaded in time (the grace period is {grace_s:g} s)"
+            raise FailedError(error.kind, f"{error.detail}; {detail}") from error
+
     def emit_notice(self, stage: str, text: str) -> None:
         """Report something worth knowing that is not a failure."""
         self.log.write(f"{stage}: {text}")

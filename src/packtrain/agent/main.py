@@ -73,7 +73,9 @@ def _run_job(
     start_event = _emit_started(journal, options, slot)
     secrets.redact_condor_tokens(os.environ)
     # Importing the other modules takes longer than everything above, so the first event does not wait for it.
-    from packtrain.agent.agent_log import AgentLog
+    import logging
+
+    from packtrain.agent.agent_log import AgentLog, WarningHandler
     from packtrain.agent.attempt import AttemptRunner
     from packtrain.agent.context import AttemptContext, has_checkpoint_store
     from packtrain.agent.processes.guard import Guard
@@ -86,11 +88,13 @@ def _run_job(
     sandbox = Sandbox(root, attempt_folder)
     moves_checkpoint = slot is not None and slot.transfers_checkpoints
     needs_checkpoint = moves_checkpoint and job.checkpoint is not None and not has_checkpoint_store(job)
+    log = AgentLog(attempt_folder.agent_log, secrets.redactor)
+    logging.getLogger("packtrain").addHandler(WarningHandler(log))
     context = AttemptContext(
         job,
         sandbox,
         journal,
-        AgentLog(attempt_folder.agent_log, secrets.redactor),
+        log,
         secrets,
         stop,
         ProcessTable(guard, job.limits.grace_s),

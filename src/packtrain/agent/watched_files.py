@@ -1,8 +1,13 @@
-"""Files that a program writes while the agent watches them: their versions, new lines and temporary names."""
+"""Files that a program writes while the agent watches them: how to find them, their versions and new lines."""
 
 from __future__ import annotations
 
+import glob
+import os
+from collections.abc import Iterator
 from pathlib import Path
+
+from packtrain.errors import FailedError
 
 FileVersion = tuple[int, int]  # size in bytes and modification time in nanoseconds
 MAX_LINE_BYTES = 1 << 16  # longer unfinished lines lose their beginning
@@ -13,10 +18,20 @@ def file_version(path: Path) -> FileVersion:
     return status.st_size, status.st_mtime_ns
 
 
-def is_temporary_name(name: str) -> bool:
-    """Return True for `.NAME.tmp-PID`, a file that a program is still writing."""
-    last_part = name.rpartition("/")[2]
-    return last_part.startswith(".") and ".tmp-" in last_part
+def match_files(pattern: str, folder: Path) -> list[Path]:
+    """Return the files that match the pattern, or the matching folders if no file matches."""
+    if Path(pattern).is_absolute() or ".." in Path(pattern).parts:
+        raise FailedError("output_invalid", f"`expect` names {pattern!r}, which is not below the output folder")
+    # Unlike Path.glob, glob.glob accepts every pattern, for example `**.pt`.
+    paths = sorted(map(Path, glob.glob(f"{glob.escape(str(folder))}/{pattern}", recursive=True)))  # noqa: PTH207
+    return [path for path in paths if path.is_file()] or [path for path in paths if path.is_dir() and path != folder]
+
+
+def walk_files(folder: Path) -> Iterator[Path]:
+    """Yield every file below the folder, sorted by name."""
+    for where, folders, names in os.walk(folder):
+        folders.sort()
+        yield from (Path(where) / name for name in sorted(names))
 
 
 class TailedFile:

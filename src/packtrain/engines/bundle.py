@@ -15,6 +15,7 @@ from pathlib import Path
 
 import packtrain
 from packtrain.errors import PacktrainError
+from packtrain.fileutil import atomic_writer
 
 MAX_AGENT_BYTES = 450_000
 WORKER_MODULES = ("__init__.py", "errors.py", "backoff.py", "fileutil.py", "condor/__init__.py", "condor/classads.py")
@@ -62,12 +63,12 @@ def build_agent(target: Path) -> None:
     data = _build_zip(_zip_members(_AGENT_MAIN, worker_files()))
     if len(data) > MAX_AGENT_BYTES:
         raise PacktrainError(f"the agent has {len(data)} bytes, more than the maximum of {MAX_AGENT_BYTES}")
-    _write_atomic(target, data, 0o644)
+    _write_with_mode(target, data, 0o644)
 
 
 def build_plugin(target: Path) -> None:
     """Write the transfer plugin, an executable zip, atomically."""
-    _write_atomic(target, _SHEBANG + _build_zip(_zip_members(_PLUGIN_MAIN, worker_files(PLUGIN_PACKAGES))), 0o755)
+    _write_with_mode(target, _SHEBANG + _build_zip(_zip_members(_PLUGIN_MAIN, worker_files(PLUGIN_PACKAGES))), 0o755)
 
 
 def _zip_members(main: str, files: Iterable[Path]) -> dict[str, bytes]:
@@ -77,7 +78,7 @@ def _zip_members(main: str, files: Iterable[Path]) -> dict[str, bytes]:
 
 def write_launcher(target: Path) -> None:
     """Write the shell script that finds a Python and starts `agent.pyz` from its own folder."""
-    _write_atomic(target, _LAUNCHER_PATH.read_bytes(), 0o755)
+    _write_with_mode(target, _LAUNCHER_PATH.read_bytes(), 0o755)
 
 
 def worker_files(packages: Iterable[str] = WORKER_PACKAGES) -> Iterator[Path]:
@@ -98,8 +99,8 @@ def _build_zip(members: dict[str, bytes]) -> bytes:
     return buffer.getvalue()
 
 
-def _write_atomic(target: Path, data: bytes, mode: int) -> None:
-    temporary = target.with_name(f"{target.name}.{os.getpid()}.new")
-    temporary.write_bytes(data)
-    temporary.chmod(mode)
-    temporary.replace(target)
+def _write_with_mode(target: Path, data: bytes, mode: int) -> None:
+    """Write a file atomically, with permissions that do not depend on the umask."""
+    with atomic_writer(target) as file:
+        os.fchmod(file.fileno(), mode)
+        file.write(data)

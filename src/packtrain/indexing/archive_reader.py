@@ -17,10 +17,9 @@ from packtrain.transfer.engine.source_selector import SourceSelector
 from packtrain.transfer.engine.source_stats import SourceStats
 from packtrain.transfer.registry import find_replicas
 from packtrain.transfer.retry import cancellable_sleep, combine_errors
-from packtrain.transfer.urls import path_from_file_url, redact_url, url_scheme
+from packtrain.transfer.urls import is_federated, path_from_file_url, redact_url, url_scheme
 
 CancelCheck = Callable[[], None]
-_FEDERATED_SCHEMES = ("osdf", "pelican")
 _POLL_INTERVAL_S = 0.05
 _REDISCOVERY_INTERVAL_S = 1.0
 
@@ -125,7 +124,7 @@ class ArchiveReader:
         is_first, self._discovery_errors = not self._source_set.source_stats, []
         self._add_sources(0, bypass_caches(self.locations), last_resort=False)
         if not is_first or not self._source_set.source_stats:
-            federated = [location for location in self.locations if url_scheme(location.url) in _FEDERATED_SCHEMES]
+            federated = [location for location in self.locations if is_federated(location.url)]
             self._add_sources(len(self.locations), federated, last_resort=True)
 
     def _add_sources(self, first_rank: int, locations: Sequence[Location], last_resort: bool) -> None:
@@ -224,7 +223,7 @@ def bypass_caches(locations: Sequence[Location]) -> list[Location]:
     """Return URLs that read from the origin of a federation: a cache would fetch a whole block for every header."""
     return [
         replace(location, url=f"{location.url}{'&' if '?' in location.url else '?'}directread")
-        if url_scheme(location.url) in _FEDERATED_SCHEMES
+        if is_federated(location.url)
         else location
         for location in locations
     ]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -13,6 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from packtrain import fileutil
 from packtrain.errors import FailedError, TransferError
 from packtrain.indexing import existing
 from packtrain.indexing.archive_map import ArchiveMap
@@ -41,7 +41,7 @@ from packtrain.transfer.archive.formats import format_from_magic
 from packtrain.transfer.http.pool import connection_pool
 from packtrain.transfer.integrity.block_checksums import BlockChecksums
 from packtrain.transfer.integrity.content_checks import detect_error_page
-from packtrain.transfer.urls import filename_from_url, url_scheme
+from packtrain.transfer.urls import filename_from_url, is_federated
 
 CancelCheck = Callable[[], None]
 OnIndexProgress = Callable[[int, int | None, int], None]
@@ -52,7 +52,6 @@ _ArchiveScanner = TarScanner | ZipScanner
 _LATENCY_PROBES = 2
 _CPU_S_PER_REQUEST = 0.0003  # processor time that a request costs, in seconds
 _MIN_THREADS, _MAX_THREADS = 2, 64
-_FEDERATED_SCHEMES = ("osdf", "pelican")
 
 
 @dataclass(frozen=True)
@@ -220,7 +219,7 @@ class _IndexBuilder:
 
         def fetch_one(archive_id: int) -> None:
             request, path = self._request, self._index_path(archives)
-            temporary_path = path.with_name(f".{path.name}.{os.getpid()}.{archive_id}.checksums")
+            temporary_path = fileutil.temporary_path(path)
             checksums[archive_id] = existing.fetch_checksums(
                 self._locations[archive_id][0],
                 request.resolve_secret,
@@ -375,7 +374,7 @@ def _describe_archive(reader: ArchiveReader) -> IndexedArchive:
     assert reader.info is not None
     url, *mirrors = (strip_credentials(location.url) for location in reader.locations)
     # Objects of a federation never change, and each cache has its own modification times.
-    if url_scheme(url) in _FEDERATED_SCHEMES or not reader.is_info_from_first_location:
+    if is_federated(url) or not reader.is_info_from_first_location:
         return IndexedArchive(url, reader.size, mirrors=tuple(mirrors))
     etag, modified = reader.info.etag or "", reader.info.last_modified or ""
     return IndexedArchive(url, reader.size, etag, "" if etag else modified, tuple(mirrors))

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from packtrain import fileutil
 from packtrain.errors import FormatError, TransferError
 from packtrain.indexing.archive_reader import ArchiveReader, CancelCheck, bypass_caches
 from packtrain.plan import Location, RemoteFile
@@ -62,7 +63,7 @@ def fetch_published_index(
     Returns None if there is none, or if it describes another archive.
     """
     index_location = replace(location, url=append_to_url_path(location.url.rstrip("/"), INDEX_SUFFIX))
-    temporary_path = path.with_name(f".{path.name}.{os.getpid()}.download")
+    temporary_path = fileutil.temporary_path(path)
     try:
         with _temporary_download(index_location, resolve_secret, retry_timeout_s, check_cancelled, temporary_path):
             index = Index.open(temporary_path)

@@ -1,24 +1,27 @@
-"""The claim file of an attempt, which lets exactly one agent run it.
+"""The claim file of an attempt, which lets exactly one agent run it. Both sides of the protocol are here.
+
+A claim says which agent runs an attempt; it never expires, and a free lock proves that the agent has ended. A
+lease (`supervise.lease`) says which supervisor follows a run; it is a row of the store that must be renewed.
 
 The agent that creates the file *holds* the claim. It keeps the file locked, and the kernel frees the lock when the
 agent and its guard have ended. So the existence of the file shows that the attempt was started once, and the lock shows
 that it still runs. The file appears already locked, so that no other process can find it free while its holder lives.
+A file system without locks is reported by the agent's probe; there the content of the file decides alone.
 
 There is one exception: an agent that exits to resume in place (exit code 85) *hands over* the claim. The next agent
 that gets the lock, which is free once the previous holder and its programs have ended, becomes the holder.
 
 The first line of the file is `PID HOSTNAME` of the holder; `handed over` follows when the claim is free to take.
-Agents call `acquire_claim` and `hand_over_claim`. Engines call `exists`, `is_held` and `holder_pid`.
+Agents call `acquire_claim` and `hand_over_claim`, engines the other functions.
 """
 
 from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from packtrain.fileutil import lock_exclusive, temporary_path
 from packtrain.plan.run_folder import AttemptFolder
 
 _HANDED_OVER = b"handed over\n"
@@ -30,10 +33,9 @@ def acquire_claim(path: Path) -> int | None:
     The caller must keep the descriptor open until it ends.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    own_file = path.with_name(f"{path.name}.{os.uname().nodename}.{os.getpid()}")
-    claim_fd = os.open(own_file, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o644)
-    with suppress(OSError):  # the file system has no locks, which the agent's probe reports
-        fcntl.flock(claim_fd, fcntl.LOCK_EX)
+    own_file = temporary_path(path)
+    claim_fd = os.open(own_file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644)
+    lock_exclusive(claim_fd)
     os.write(claim_fd, _holder_line())
     is_first = _publish_claim(own_file, path)
     own_file.unlink(missing_ok=True)
@@ -81,8 +83,7 @@ def claim_holder_pid(attempt_folder: AttemptFolder) -> int | None:
 def _take_over(path: Path) -> int | None:
     claim_fd = os.open(path, os.O_RDWR)
     try:
-        with _ignore_missing_locks():
-            fcntl.flock(claim_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        lock_exclusive(claim_fd)
         if os.pread(claim_fd, 1 << 10, 0).endswith(_HANDED_OVER):
             os.ftruncate(claim_fd, 0)
             os.pwrite(claim_fd, _holder_line(), 0)
@@ -92,17 +93,6 @@ def _take_over(path: Path) -> int | None:
         pass
     os.close(claim_fd)
     return None
-
-
-@contextmanager
-def _ignore_missing_locks() -> Iterator[None]:
-    """Ignore that a file system has no locks. The content of the claim file then decides alone."""
-    try:
-        yield
-    except BlockingIOError:
-        raise
-    except OSError:
-        pass
 
 
 def _holder_line() -> bytes:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Union
 
 from packtrain.errors import FormatError
+from packtrain.fileutil import atomic_write
 from packtrain.plan import model
 
 T = typing.TypeVar("T")
@@ -121,10 +122,8 @@ def _required_fields(type_: Any) -> frozenset[str]:
 
 
 def write_plan(plan: model.Plan, path: Path) -> None:
-    """Write the plan to a temporary file and rename it, so that it is complete or absent."""
-    temporary = path.with_name(path.name + ".new")
-    temporary.write_text(format_plan(plan), encoding="utf-8")
-    temporary.replace(path)
+    """Write the plan so that the file is complete or absent."""
+    atomic_write(path, format_plan(plan))
 
 
 def format_plan(plan: model.Plan) -> str:

@@ -46,6 +46,8 @@ def _plan_input(
     contents = _CONTENT_PLANNERS[kind](getattr(spec, kind), (*key_path, kind), context)
     if spec.mode == stream_planner.STREAM:
         contents = _plan_stream_contents(contents, key_path, context)
+    else:
+        _reject_crc32c(contents, getattr(spec, kind), (*key_path, kind), context)
     unpack = spec.unpack or ("never" if contents.prefix or spec.mode == stream_planner.STREAM else "auto")
     if unpack == "auto":
         _warn_about_archive_tools(contents, key_path, context)
@@ -95,6 +97,15 @@ def _plan_stream_contents(contents: _InputContents, key_path: KeyPath, context: 
     except UsageError as error:
         context.report.error(key_path, str(error))
         return contents
+
+
+def _reject_crc32c(contents: _InputContents, spec: object, key_path: KeyPath, context: JobContext) -> None:
+    """Report digests that no job can check: the agent uses the standard library only, which has no crc32c."""
+    for position, file in enumerate(contents.files):
+        if file.digest is not None and file.digest.algorithm == "crc32c":
+            parent = (*key_path, "files", position) if getattr(spec, "files", ()) else key_path
+            message = f"a job cannot check the crc32c of {file.name}, because Python has no crc32c"
+            context.report.error((*parent, "crc32c"), message, "give its sha256 or md5 instead")
 
 
 def _warn_about_archive_tools(contents: _InputContents, key_path: KeyPath, context: JobContext) -> None:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import queue
-import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from packtrain.errors import FailedError
 from packtrain.plan import Input, Location, Plan, RemoteFile
 from packtrain.planner.secret_sources import secret_resolver
 from packtrain.spec.diagnostics import Diagnostic, DiagnosticReport, SourceMap
 from packtrain.transfer.api import SecretResolver, Source
+from packtrain.transfer.parallel import run_with_deadline
 from packtrain.transfer.registry import get_source
 from packtrain.transfer.urls import redact_url
 
@@ -67,11 +67,15 @@ def run_preflight(
     """
     requests = _stat_requests(plan)
     checker = _InputChecker(open_source, secret_resolver(secret_values))
-    stats = checker.stat_all(requests, time.monotonic() + timeout_s)
+    deadline = time.monotonic() + timeout_s
+    tasks = {key: partial(checker.stat_with_retries, key, is_prefix, deadline) for key, is_prefix in requests.items()}
+    stats = run_with_deadline(tasks, timeout_s, _MAX_WORKERS)
     timed_out = f"did not respond within {timeout_s:g} seconds"
-    return PreflightResult(
-        {key: stats.get(key) or InputStat(redact_url(key[0].url), error=timed_out) for key in requests}
-    )
+    return PreflightResult({key: _to_input_stat(key, stats.get(key, timed_out)) for key in requests})
+
+
+def _to_input_stat(locations: Locations, result: InputStat | Exception | str) -> InputStat:
+    return result if isinstance(result, InputStat) else InputStat(redact_url(locations[0].url), error=str(result))
 
 
 def _stat_requests(plan: Plan) -> dict[Locations, bool]:
@@ -86,30 +90,7 @@ class _InputChecker:
         self._open_source = open_source
         self._resolve_secret = resolve_secret
 
-    def stat_all(self, requests: Mapping[Locations, bool], deadline: float) -> dict[Locations, InputStat]:
-        """Return the stats that arrive before the deadline. Hanging threads end with the process."""
-        pending: queue.SimpleQueue[tuple[Locations, bool]] = queue.SimpleQueue()
-        results: queue.SimpleQueue[tuple[Locations, InputStat]] = queue.SimpleQueue()
-        for request in requests.items():
-            pending.put(request)
-        for _ in range(min(_MAX_WORKERS, len(requests))):
-            threading.Thread(target=self._run_worker, args=(pending, results, deadline), daemon=True).start()
-        return dict(_collect_results(results, len(requests), deadline))
-
-    def _run_worker(
-        self,
-        pending: queue.SimpleQueue[tuple[Locations, bool]],
-        results: queue.SimpleQueue[tuple[Locations, InputStat]],
-        deadline: float,
-    ) -> None:
-        while time.monotonic() < deadline:
-            try:
-                locations, is_prefix = pending.get_nowait()
-            except queue.Empty:
-                return
-            results.put((locations, self._stat_with_retries(locations, is_prefix, deadline)))
-
-    def _stat_with_retries(self, locations: Locations, is_prefix: bool, deadline: float) -> InputStat:
+    def stat_with_retries(self, locations: Locations, is_prefix: bool, deadline: float) -> InputStat:
         """Stat a file or prefix; retry if it is missing, because caches and directors return spurious 404s."""
         stat = self._stat_any(locations, is_prefix)
         for delay_s in _RETRY_DELAYS_S:
@@ -145,16 +126,6 @@ class _InputChecker:
         known_sizes = [size for size in sizes if size is not None]
         total = sum(known_sizes) if len(known_sizes) == len(sizes) else None
         return InputStat(redact_url(location.url), total, len(sizes))
-
-
-def _collect_results(
-    results: queue.SimpleQueue[tuple[Locations, InputStat]], n_requests: int, deadline: float
-) -> Iterator[tuple[Locations, InputStat]]:
-    for _ in range(n_requests):
-        try:
-            yield results.get(timeout=max(0.0, deadline - time.monotonic()))
-        except queue.Empty:
-            return
 
 
 def check_input_access(

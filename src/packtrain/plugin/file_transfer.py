@@ -16,10 +16,9 @@ from packtrain.transfer.fetch import FetchResult, fetch
 from packtrain.transfer.registry import get_source
 from packtrain.transfer.retry import retry
 from packtrain.transfer.upload import upload_file, upload_folder
-from packtrain.transfer.urls import check_listed_name, is_http, url_scheme
+from packtrain.transfer.urls import check_listed_name, is_federated, is_http
 
 CancelCheck = Callable[[], None]
-_FEDERATED_SCHEMES = ("osdf", "pelican")
 _PACK_OPTION = re.compile(r"[?&]pack=")
 
 
@@ -61,7 +60,7 @@ def run_transfer(
 
 
 def _reject_pack_option(location: Location, is_upload: bool) -> None:
-    if url_scheme(location.url) in _FEDERATED_SCHEMES and _PACK_OPTION.search(location.url):
+    if is_federated(location.url) and _PACK_OPTION.search(location.url):
         verb = "pack" if is_upload else "unpack"
         raise FailedError("unsupported", f"packtrain's plugin does not {verb} (`?pack=`); {verb} it in the job")
 

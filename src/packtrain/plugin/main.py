@@ -21,7 +21,7 @@ from packtrain.plugin import transfer_results
 from packtrain.plugin.file_transfer import TransferResult, run_transfer
 from packtrain.plugin.job_credentials import SCHEMES, JobCredentials
 from packtrain.plugin.transfer_requests import TransferRequest, read_requests
-from packtrain.transfer.http.connect import CA_BUNDLES
+from packtrain.transfer.http.tls import CA_BUNDLES
 
 CAPABILITIES = {
     "MultipleFileSupport": True,

@@ -11,6 +11,7 @@ from packtrain.plan import CheckpointConfig, Job, Location, Output, Plan, Resour
 from packtrain.report.history import FailureCategory, JobHistory, Outcome
 from packtrain.report.history import JobRecord as JobOfHistory
 from packtrain.report.readers.end_status import classify_job
+from packtrain.simulate.archiving_state import ArchivingRunState
 from packtrain.simulate.event_queue import EventQueue
 from packtrain.simulate.job_behaviour import SessionEnd
 from packtrain.simulate.memory_store import MemoryEventStore
@@ -76,7 +77,7 @@ def run_supervisor(model: PoolModel, scenario: Scenario, n_jobs: int, seed: int)
         _make_plan(scenario, n_jobs), _NO_FOLDER, store, engine, engine.clock, monotonic=engine.clock
     )
     engine.needs_clock_tick = lambda: supervisor.needs_clock_tick
-    supervisor.state.drop_finished = True
+    supervisor.state = ArchivingRunState(RUN_ID, map(str, range(n_jobs)))
     state = supervisor.run()
     engine.needs_clock_tick = lambda: False
     return state, engine

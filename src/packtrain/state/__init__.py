@@ -7,9 +7,9 @@ The state is a pure function of the set of events: their order and duplicates do
 clocks, and nothing here decides what to do (see `packtrain.supervise.policies`).
 
 Start reading at `transitions`, which explains the life of an execution before it lists the table. `execution` builds
-one execution from its events, `slot_time` folds what a pool did to waits and slot sessions, `job` collects the events
-of a job, and `run` the jobs of a run. `outcomes` and `timing` index what happened where and how long it took;
-`site_history` does so across runs.
+one execution from its events, and `slot_time` folds what a pool did to waits and slot sessions. `job_log` collects the
+events of a job, `job` is the immutable state that follows from them, and `run` has the jobs of a run. `outcomes` and
+`timing` index what happened where and how long it took; `site_history` does so across runs.
 """
 
 from packtrain.state.execution import Execution, Stage

@@ -6,6 +6,7 @@ The store's clock is the only one that these times use, because the clocks of wo
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from packtrain.events import Event, kinds
 from packtrain.state.execution import Execution
@@ -13,7 +14,6 @@ from packtrain.state.execution import Execution
 _PROGRESS_KINDS = frozenset({kinds.METRIC, kinds.PROGRESS})
 _START_KINDS = frozenset({kinds.EXECUTION_STARTED, kinds.AGENT_STARTED, kinds.STAGE_STARTED})
 _END_KINDS = frozenset({kinds.AGENT_ENDED, kinds.ATTEMPT_GONE, kinds.EXECUTION_INTERRUPTED, kinds.ATTEMPT_HELD})
-_EMPTY: dict[str, float] = {}  # shared by jobs that dropped their events; never modified
 
 
 @dataclass(slots=True)
@@ -47,7 +47,7 @@ class ArrivalTimes:
         """
         return self._progress_at.get(source_id, 0.0)
 
-    def times_of(self, execution: Execution, stage: str) -> dict[str, float]:
+    def times_of(self, execution: Execution, stage: str) -> dict[str, Any]:
         """Return the time fields of an execution that is in the given stage; 0 if not known."""
         start_key = f"{execution.attempt_id}/{execution.execution_number}"
         return {
@@ -62,10 +62,6 @@ class ArrivalTimes:
             return 0.0
         ends, start_key = self._ended_at, f"{execution.attempt_id}/{execution.execution_number}"
         return ends.get(execution.emitter) or ends.get(start_key) or ends.get(execution.attempt_id, 0.0)
-
-    def clear(self) -> None:
-        """Drop all times to save memory. No event may be applied afterwards."""
-        self._progress_at = self._started_at = self._ended_at = _EMPTY
 
 
 def _precedes_execution(event: Event) -> bool:

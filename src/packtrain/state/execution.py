@@ -7,15 +7,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from packtrain.events import FAILURE_KINDS, Event, Failure, kinds
 from packtrain.state.pool_events import Hold, PoolExecution
+from packtrain.state.slot_time import SlotTimeline
 from packtrain.state.training_progress import TrainingProgress, to_finite_float
 from packtrain.state.transitions import EXECUTION_TRANSITIONS, LIVE_STATUSES, ExecutionStatus, Trigger
 
+EventOrder = tuple[int, int]  # (epoch, seq): the order of all events that the supervisors of a run emitted
 STAGES = ("probe", "fetch", "unpack", "steps", "check", "sync", "clean")
 _STARTUP = "startup"  # stands for the time before the first stage
 _KIND_BY_EXIT_CODE = {row.exit_code: kind for kind, row in FAILURE_KINDS.items()}
@@ -135,16 +137,23 @@ class AgentEvents:
         return [self.lifecycle[seq] for seq in sorted(self.lifecycle)]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Attempt:
-    """A stored decision to submit an attempt."""
+    """What supervisors decided about an attempt, and what the pool did with it."""
 
     id: str
-    order: tuple[int, int]  # (epoch, seq) of the decision
-    decided_at: float  # Unix time by the supervisor's clock
-    overrides: Mapping[str, Any] = field(default_factory=dict)
-    copy_of: str = ""
-    reason: str = ""
+    order: EventOrder  # of the decision to submit it
+    overrides: Mapping[str, Any] = field(default_factory=dict)  # resources and sites that differ from the plan
+    copy_of: str = ""  # id of the straggling attempt that this one copies
+    reason: str = ""  # why it was submitted
+    cancel_order: EventOrder | None = None  # of the decision to end it
+    cancel_reason: str = ""
+    move: Mapping[str, Any] | None = None  # the decision to move it: sites and nodes to avoid, and the reason
+    holds: tuple[Hold, ...] = ()
+    hold_decisions: Mapping[int, str] = field(default_factory=dict)  # `release` or `give_up`, by the hold's seq
+    pool_executions: tuple[PoolExecution, ...] = ()
+    timeline: SlotTimeline | None = None  # how its time in the pool was used; None if the pool reported nothing
+    progress: Mapping[str, Any] = field(default_factory=dict)  # the newest snapshot that the engine reported
 
 
 class EngineEvents(NamedTuple):
@@ -153,20 +162,6 @@ class EngineEvents(NamedTuple):
     submitted_event: Event | None = None
     gone_event: Event | None = None
     hold: Hold | None = None  # the current one
-
-
-def copy_with(execution: Execution, **changes: Any) -> Execution:
-    """Return a copy with other field values.
-
-    `dataclasses.replace` does the same but is ten times slower, and this runs for every event of every job.
-    """
-    copy = object.__new__(Execution)
-    copy.__dict__.update(execution.__dict__)
-    copy.__dict__.update(changes)
-    return copy
-
-
-_BLANK_EXECUTION = Execution("", "", ExecutionStatus.SUBMITTING)
 
 
 def build_execution(
@@ -192,8 +187,7 @@ def build_execution(
     submitted = engine_events.submitted_event.data if engine_events.submitted_event else {}
     pool_start = pool_execution.start_event.data if pool_execution and pool_execution.start_event else {}
     stages = _build_stages(lifecycle)
-    return copy_with(
-        _BLANK_EXECUTION,
+    return Execution(
         attempt_id=attempt.id,
         emitter=agent_events.emitter if agent_events else "",
         status=status,
@@ -319,7 +313,7 @@ def apply_progress(execution: Execution, snapshot: Mapping[str, Any]) -> Executi
     if snapshot.get("done") is not None:
         progress = {"stage": stage, "done": snapshot["done"], "total": snapshot.get("total"), "unit": "bytes"}
     checkpoint = snapshot.get("checkpoint") or execution.checkpoint
-    return copy_with(execution, stages=stages, progress=progress, training=training, checkpoint=checkpoint)
+    return replace(execution, stages=stages, progress=progress, training=training, checkpoint=checkpoint)
 
 
 def _finite_values(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -99,23 +99,10 @@ class OutcomeIndex:
 
     def update(self, job: JobState) -> None:
         """Replace everything that is known about one job."""
-        if job.is_newly_submitted and job.id not in self._by_job:
-            self.timing.waiting_jobs.add(job.id)
-            return
         self.timing.update(job)
-        has_outcomes = len(job.live_executions) < len(job.executions) or bool(job.moves)
-        outcomes, failures = (tuple(outcomes_from_job(job)), job.counted_failures) if has_outcomes else ((), ())
-        wasted_s = sum(slot_seconds(job, execution) for execution in failures)
-        self._replace(job.id, outcomes, len(failures), wasted_s)
+        wasted_s = sum(slot_seconds(job, execution) for execution in job.counted_failures)
+        self._replace(job.id, tuple(outcomes_from_job(job)), len(job.counted_failures), wasted_s)
         self.furthest_steps[job.id] = max(map(current_training_step, job.recent_executions), default=-1)
-
-    def update_progress(self, job: JobState) -> None:
-        """Update a job that only made progress: where it runs and what it cost has not changed."""
-        if self.timing.update_progress(job):
-            running = self.timing.running_jobs[job.id]
-            self.furthest_steps[job.id] = max(self.furthest_steps[job.id], running.training_step if running else -1)
-        else:
-            self.update(job)
 
     def _replace(self, job: str, outcomes: tuple[ExecutionOutcome, ...], n_failures: int, wasted_s: float) -> None:
         old_outcomes, old_n_failures, old_wasted_s = self._by_job.get(job, ((), 0, 0.0))

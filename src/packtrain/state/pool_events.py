@@ -104,6 +104,9 @@ class PoolEvents:
         self._events[event.seq] = event, to_pool_event(event)
         self._received_at[event.seq] = min(received_at, self._received_at.get(event.seq, received_at))
 
+    def __len__(self) -> int:
+        return len(self._events)
+
     def _of_kind(self, *wanted: str) -> list[Event]:
         return [event for _, (event, _) in sorted(self._events.items()) if event.kind in wanted]
 
@@ -119,12 +122,6 @@ class PoolEvents:
     def holds(self) -> list[Hold]:
         """All holds in order."""
         return [Hold(event, self._received_at[event.seq]) for event in self._of_kind(kinds.ATTEMPT_HELD)]
-
-    def executions_since(self, hold: Hold) -> set[int]:
-        """Return the numbers of the executions between a hold and the previous hold with the same failure kind."""
-        previous_seqs = (h.seq for h in self.holds if h.seq < hold.seq and h.failure_kind == hold.failure_kind)
-        since_seq = max(previous_seqs, default=0)
-        return {_execution_number(e) for e in self._of_kind(kinds.EXECUTION_STARTED) if since_seq < e.seq < hold.seq}
 
     @property
     def current_hold(self) -> Hold | None:

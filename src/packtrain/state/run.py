@@ -5,12 +5,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from typing import Any
 
 from packtrain.events import Event, kinds
-from packtrain.state.job import AGENT_KINDS, JobState, event_order
+from packtrain.state.job import JobState, event_order
+from packtrain.state.job_log import AGENT_KINDS, JobLog
 from packtrain.state.outcomes import OutcomeIndex
 from packtrain.state.transitions import JobStatus
 
@@ -20,24 +21,44 @@ INFORMATIONAL_KINDS = (AGENT_KINDS - {kinds.AGENT_ENDED}) | {
     kinds.EXECUTION_STARTED,
     kinds.ATTEMPT_TRANSFER,
 }
+_PROGRESS_KINDS = (AGENT_KINDS - {kinds.AGENT_STARTED, kinds.AGENT_ENDED}) | {kinds.ATTEMPT_TRANSFER}
 _RESULT_KINDS = frozenset({kinds.JOB_ENDED, kinds.DECISION_MADE})
 
 
-@dataclass
-class RunState:
-    """The state of one run."""
+class JobStates(Mapping[str, JobState]):
+    """The states of jobs, by id."""
 
-    run: str
-    jobs: dict[str, JobState] = field(default_factory=dict)
-    created_event: Event | None = None
-    has_matrix: bool = False  # the jobs are points of a matrix
-    _supervisor_event: Event | None = None  # the newest `supervisor.started` or `supervisor.ended`
-    _stats: OutcomeIndex = field(default_factory=OutcomeIndex)
-    _dirty_jobs: set[str] = field(default_factory=set)  # jobs that changed since `_stats` was updated
-    _progressed_jobs: set[str] = field(default_factory=set)  # jobs that only made progress since then
-    _finished_jobs: set[str] = field(default_factory=set)  # jobs that have a result
-    drop_finished: bool = False  # finished jobs keep only their result and ignore further events, to save memory
-    _archived_jobs: set[str] = field(default_factory=set)  # jobs that were dropped
+    def __init__(self, logs: Mapping[str, JobLog]) -> None:
+        self._logs = logs
+
+    def __getitem__(self, job_id: str) -> JobState:
+        return self._logs[job_id].state
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._logs)
+
+    def __len__(self) -> int:
+        return len(self._logs)
+
+
+class RunState:
+    """The state of one run.
+
+    Args:
+        run: The run id.
+        job_ids: Jobs that exist, even if there are no events of them yet.
+    """
+
+    def __init__(self, run: str, job_ids: Iterable[str] = ()) -> None:
+        self.run = run
+        self.created_event: Event | None = None
+        self._logs = {job_id: JobLog(job_id) for job_id in job_ids}
+        self.jobs = JobStates(self._logs)
+        self._finished_jobs: set[str] = set()  # jobs that have a result
+        self._supervisor_event: Event | None = None  # the newest `supervisor.started` or `supervisor.ended`
+        self._stats = OutcomeIndex()
+        self._changed_jobs: dict[str, None] = {}  # since `_stats` was updated; an ordered set, like the next one
+        self._progressed_jobs: dict[str, None] = {}  # jobs that only made progress since then
 
     def apply(self, event: Event, received_at: float = 0.0) -> None:
         """Apply one event. Unknown kinds and malformed data are ignored.
@@ -46,30 +67,29 @@ class RunState:
             event: The event.
             received_at: When the store received it (Unix time by the store's clock).
         """
-        try:  # noqa: SIM105  (`suppress` takes longer than the guarded code, and this runs for every event)
-            self._apply(event, received_at)
-        except (KeyError, TypeError, ValueError, AttributeError):
-            pass
+        with suppress(KeyError, TypeError, ValueError, AttributeError):
+            if event.job:
+                self._apply_to_job(event, received_at)
+            elif event.kind == kinds.RUN_CREATED:
+                self.created_event = event
+                for job_id, point in event.data.get("points", {}).items():
+                    self._log_of(job_id).set_point(point)
+            elif event.kind in (kinds.SUPERVISOR_STARTED, kinds.SUPERVISOR_ENDED):
+                latest = self._supervisor_event
+                if latest is None or event_order(latest) <= event_order(event):
+                    self._supervisor_event = event
 
-    def _apply(self, event: Event, received_at: float) -> None:
-        if event.job in self._archived_jobs:
-            return
-        if event.job:
-            (self._progressed_jobs if event.kind in INFORMATIONAL_KINDS else self._dirty_jobs).add(event.job)
-            job = self.ensure_job(event.job)
-            job.apply(event, received_at)
-            if event.kind in _RESULT_KINDS:
-                (self._finished_jobs.add if job.result else self._finished_jobs.discard)(job.id)
-        elif event.kind == kinds.RUN_CREATED:
-            self._apply_created(event)
-        elif event.kind in (kinds.SUPERVISOR_STARTED, kinds.SUPERVISOR_ENDED):
-            self._supervisor_event = _latest(self._supervisor_event, event)
+    def _apply_to_job(self, event: Event, received_at: float) -> None:
+        log = self._log_of(event.job)
+        (self._progressed_jobs if event.kind in _PROGRESS_KINDS else self._changed_jobs)[event.job] = None
+        log.apply(event, received_at)
+        if event.kind in _RESULT_KINDS:
+            (self._finished_jobs.add if log.result else self._finished_jobs.discard)(event.job)
 
-    def _apply_created(self, event: Event) -> None:
-        self.created_event = event
-        for job, point in event.data.get("points", {}).items():
-            self.ensure_job(job).point = point
-            self.has_matrix = self.has_matrix or bool(point)
+    def _log_of(self, job_id: str) -> JobLog:
+        if job_id not in self._logs:
+            self._logs[job_id] = JobLog(job_id)
+        return self._logs[job_id]
 
     def update_progress(self, progress: Mapping[str, Mapping[str, Any]], now: float = 0.0) -> None:
         """Update the live progress of running attempts, as the engine reports it.
@@ -79,21 +99,20 @@ class RunState:
             now: When they were received (Unix time by the store's clock).
         """
         for attempt_id, snapshot in progress.items():
-            job = attempt_id.rpartition("-")[0]
-            if job in self.jobs and job not in self._archived_jobs:
-                self.jobs[job].update_progress(attempt_id, snapshot, now)
-                self._progressed_jobs.add(job)
-
-    def ensure_job(self, job_id: str) -> JobState:
-        """Return the job with this id, and create it if necessary."""
-        if job_id not in self.jobs:
-            self.jobs[job_id] = JobState(job_id)
-        return self.jobs[job_id]
+            job_id = attempt_id.rpartition("-")[0]
+            if job_id in self._logs:
+                self._logs[job_id].update_progress(attempt_id, snapshot, now)
+                self._progressed_jobs[job_id] = None
 
     @property
     def metadata(self) -> Mapping[str, Any]:
         """The data of the event that created the run: name, engine, folder, …"""
         return self.created_event.data if self.created_event else {}
+
+    @property
+    def has_matrix(self) -> bool:
+        """Whether the jobs are points of a matrix."""
+        return any(self.metadata.get("points", {}).values())
 
     @property
     def is_supervised(self) -> bool:
@@ -103,51 +122,26 @@ class RunState:
     @property
     def is_finished(self) -> bool:
         """Whether every job has a result."""
-        return bool(self.jobs) and len(self._finished_jobs) == len(self.jobs)
+        return bool(self._logs) and len(self._finished_jobs) == len(self._logs)
 
     @property
     def stats(self) -> OutcomeIndex:
         """The outcomes and timing of all executions."""
-        index = self.stats_stale_ok
-        for name in self._progressed_jobs & self.jobs.keys():
-            index.update_progress(self.jobs[name])
-        self._progressed_jobs.clear()
-        return index
+        self._changed_jobs.update(self._progressed_jobs)
+        return self.stats_stale_ok
 
     @property
     def stats_stale_ok(self) -> OutcomeIndex:
-        """The same, for callers that only need what has ended: progress of running executions may be out of date."""
-        for name in self._dirty_jobs & self.jobs.keys():
-            self._stats.update(self.jobs[name])
-            if name in self._finished_jobs:
-                self._drop_details(name)
-        self._progressed_jobs -= self._dirty_jobs
-        self._dirty_jobs.clear()
+        """The same, for callers that do not need the progress of running executions, which may be out of date."""
+        for job_id in self._changed_jobs:
+            self._stats.update(self.jobs[job_id])
+            self._progressed_jobs.pop(job_id, None)
+        self._changed_jobs.clear()
         return self._stats
-
-    @property
-    def is_saturated(self) -> bool:
-        """Whether more jobs wait for a node than nodes can be free. Cheap: does not update progress."""
-        return self.stats_stale_ok.timing.is_saturated(self._progressed_jobs)
-
-    def _drop_details(self, job_id: str) -> None:
-        """Free memory of a finished job.
-
-        A job with a second copy keeps its events, because the cost of the copy is needed later.
-        """
-        if self.drop_finished and job_id not in self._stats.timing.copied_jobs:
-            self.jobs[job_id].drop_events()
-            self._archived_jobs.add(job_id)
-        else:
-            self.jobs[job_id].drop_cache()
 
     def count_jobs(self, status: JobStatus) -> int:
         """Return the number of jobs with a status."""
         return sum(job.status is status for job in self.jobs.values())
-
-
-def _latest(latest: Event | None, event: Event) -> Event:
-    return event if latest is None or event_order(latest) <= event_order(event) else latest
 
 
 def run_status(state: RunState, has_live_supervisor: bool) -> str:

@@ -61,7 +61,6 @@ class RunningExecution:
     restored_fraction: float  # the part of it that comes from a checkpoint
     progress_at: float  # when `fraction` was reported; 0: not known
     first_report: tuple[float, float] | None = None  # the first reported fraction, and when it was reported
-    training_step: int = -1
     is_in_steps: bool = field(init=False)
     measured_fraction: float = field(init=False)  # the progress from which the speed is estimated
     has_estimate: bool = field(init=False)  # the execution's own progress predicts its end
@@ -106,40 +105,22 @@ class RunningExecution:
             restored,
             progress_at,
             (fraction, progress_at) if progress_at and fraction > restored and is_in_steps else None,
-            current_training_step(execution),
         )
 
     def merge_earlier(self, earlier: RunningExecution | None) -> RunningExecution:
-        """Return a copy with the first report that is known from the same stage of the same execution."""
-        if earlier is None or not earlier.first_report or earlier._stage_key != self._stage_key:
+        """Return a copy with what was known at the beginning of the same stage of the same execution.
+
+        What was restored counts as progress until the first report, which is the first to tell the total. A resumed
+        execution would otherwise be compared with complete trainings and moved again before its speed is known.
+        """
+        if earlier is None or earlier._stage_key != self._stage_key:
             return self
-        return replace(self, first_report=earlier.first_report)
+        first_report = earlier.first_report or self.first_report
+        return replace(self, first_report=first_report, restored_fraction=earlier.restored_fraction)
 
     @property
     def _stage_key(self) -> tuple[str, str, str]:
         return self.execution.attempt_id, self.execution.emitter, self.execution.stage
-
-    def with_progress(self, job: JobState) -> RunningExecution | None:
-        """Return a copy with the newest progress snapshot, or None if the snapshot has no training step.
-
-        This avoids building the execution again.
-        """
-        snapshot, now = job.latest_progress(self.execution.attempt_id)
-        step, total_steps = to_finite_float(snapshot.get("step")), to_finite_float(snapshot.get("total_steps"))
-        if not self.is_in_steps or snapshot.get("stage") != "steps" or step is None or not total_steps:
-            return None
-        fraction = min(1.0, max(0.0, step / total_steps))
-        first_report = self.first_report or ((fraction, now) if now and fraction > self.restored_fraction else None)
-        return RunningExecution(
-            self.execution,
-            self.site,
-            self.stage_started_at,
-            fraction,
-            self.restored_fraction,
-            now,
-            first_report,
-            int(step),
-        )
 
     def estimate_stage_s(self, now: float) -> float:
         """Estimate how long the current stage takes in total, in seconds.
@@ -179,8 +160,7 @@ class TimingStats:
 
     def update(self, job: JobState) -> None:
         """Replace everything that is known about one job."""
-        if len(job.live_executions) < len(job.executions):
-            self._update_ended(job)
+        self._update_ended(job)
         if moves := job.moves:
             self.move_costs[job.id] = _compute_move_cost(job, moves)
         queue_s = _last_queue_s(job)
@@ -188,9 +168,9 @@ class TimingStats:
             _add_sample(self._queue_s, job.id, queue_s)
         change_times = (max(e.started_at, e.ended_at if e.started_at else 0.0) for e in job.executions)
         self.last_change_at = max(self.last_change_at, *change_times, 0.0)
-        self._slot_intervals[job.id] = tuple(
-            [(e.started_at, e.ended_at or math.inf) for e in job.executions if e.started_at]
-        )
+        intervals = tuple((e.started_at, e.ended_at or math.inf) for e in job.executions if e.started_at)
+        if intervals:
+            self._slot_intervals[job.id] = intervals
         status = job.status
         earlier = self.running_jobs.pop(job.id, None)
         if status is JobStatus.RUNNING:
@@ -208,18 +188,6 @@ class TimingStats:
         if runtime:
             _add_sample(self.runtimes, job.id, runtime)
 
-    def update_progress(self, job: JobState) -> bool:
-        """Update the progress of a running job; there are thousands of such reports.
-
-        Returns:
-            False if the job is not known to run, or its progress is not known.
-        """
-        earlier = self.running_jobs.get(job.id)
-        running = (earlier.with_progress(job) or _advance_stage(earlier, job)) if earlier else None
-        if running:
-            self.running_jobs[job.id] = running
-        return running is not None
-
     def median_runtime_s(self) -> float:
         """Return the median run time of a training, 0 if not known yet."""
         return median(runtime.total_s for runtime in self.runtimes.values()) if self.runtimes else 0.0
@@ -234,21 +202,13 @@ class TimingStats:
             return 0
         return max(0, self._measure_concurrency() - self._n_wanted)
 
-    def is_saturated(self, stale_jobs: set[str]) -> bool:
-        """Return whether other jobs certainly wait for all nodes that there are.
-
-        Args:
-            stale_jobs: Jobs that may have been given a node since they were last updated.
-        """
-        return not self.waiting_jobs <= stale_jobs and self._concurrency_bound(len(stale_jobs)) <= self._n_wanted
-
     @property
     def _n_wanted(self) -> int:
         return len(self.running_jobs) + len(self.waiting_jobs)
 
-    def _concurrency_bound(self, n_stale: int = 0) -> int:
+    def _concurrency_bound(self) -> int:
         """Return a cheap upper bound of the concurrency: a job has at most one copy."""
-        return max(self._max_concurrent, (2 if self.copied_jobs else 1) * (len(self._slot_intervals) + n_stale))
+        return max(self._max_concurrent, (2 if self.copied_jobs else 1) * len(self._slot_intervals))
 
     def _measure_concurrency(self) -> int:
         """Return the maximum number of executions that were on nodes at the same time."""
@@ -267,12 +227,6 @@ class TimingStats:
         )
         self._slot_intervals = {job: intervals for job, intervals in open_intervals if intervals}
         return self._max_concurrent
-
-
-def _advance_stage(running: RunningExecution, job: JobState) -> RunningExecution | None:
-    """Return the running execution in its next stage, if it is the job's only one and nothing else can have changed."""
-    current = RunningExecution.from_job(job) if len(job.executions) == 1 else None
-    return current.merge_earlier(running) if current else None
 
 
 def _compute_move_cost(job: JobState, moves: Collection[str]) -> MoveCost:

@@ -42,8 +42,6 @@ from enum import Enum
 class ExecutionStatus(str, Enum):
     """The status of one execution."""
 
-    __hash__ = str.__hash__  # Enum's own hash is slow, and statuses are dictionary keys for every event
-
     SUBMITTING = "submitting"  # decided, not yet confirmed by the engine
     QUEUED = "queued"  # the engine has the attempt
     RUNNING = "running"  # an agent reported, or the engine reported a start
@@ -57,8 +55,6 @@ class ExecutionStatus(str, Enum):
 class JobStatus(str, Enum):
     """The status of one job."""
 
-    __hash__ = str.__hash__
-
     WAITING = "waiting"  # no execution is live, and the job has no result
     QUEUED = "queued"
     HELD = "held"
@@ -70,8 +66,6 @@ class JobStatus(str, Enum):
 
 class Trigger(str, Enum):
     """The events that change the status of an execution."""
-
-    __hash__ = str.__hash__
 
     SUBMITTED = "submitted"
     EXECUTION_STARTED = "execution started"

@@ -28,7 +28,6 @@ from packtrain.planner.engine_limits import check_engine_limits
 from packtrain.planner.make_plan import make_plan
 from packtrain.planner.plan_summary import PlanSummary, summarize_plan
 from packtrain.planner.preflight import check_input_access, run_preflight
-from packtrain.planner.published_digests import check_digests
 from packtrain.planner.secret_sources import SecretSource, resolve_secrets, secret_resolver
 from packtrain.planner.stream_planner import make_index_request, streamed_inputs
 from packtrain.services import engine_capabilities
@@ -120,7 +119,6 @@ def prepare(
     summary = summarize_plan(plan, facts.preflight)
     settings = None
     if goal >= Goal.PLAN:
-        diagnostics.add(check_digests(plan, draft.source_map))
         diagnostics.raise_errors()
     if goal >= Goal.DRY_RUN and engine != "local":
         user_config = load_user_config().htcondor

@@ -103,7 +103,7 @@ class Supervisor:
             self._emit_started(lease)
         self._stop_requested, self._handover_requested = threading.Event(), threading.Event()
         self._only_requests = False
-        self.state, self._last_event_id = RunState(plan.run, {job.id: JobState(job.id) for job in plan.jobs}), 0
+        self.state, self._last_event_id = RunState(plan.run, [job.id for job in plan.jobs]), 0
         self._due_job_ids: set[str] = set(self._jobs)
         self._jobs_to_observe: set[str] = set()  # an execution ended since their observations were stored
 
@@ -385,8 +385,6 @@ def _needs_clock_tick(job: JobState) -> bool:
 
     That is the case while it waits for its next attempt, is held, or waits in the queue with overrides.
     """
-    if job.is_newly_submitted:
-        return False
     live = job.live_executions
     return not live or any(e.status is ExecutionStatus.HELD or (e.overrides and _is_waiting(e)) for e in live)
 

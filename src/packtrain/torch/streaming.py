@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import contextlib
 import multiprocessing.util
-import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -26,6 +25,7 @@ from typing import Any, Union
 from torch.utils.data import DataLoader, Dataset, IterableDataset, default_collate, get_worker_info
 
 from packtrain.errors import UsageError
+from packtrain.fileutil import can_hold_sockets
 from packtrain.plan import Location
 from packtrain.stream.cursor import Cursor
 from packtrain.stream.index import Index
@@ -53,7 +53,6 @@ CollateFn = Callable[[list[Any]], Any]
 
 _MIN_SHUFFLE_WINDOW = 16  # read groups to mix, even with little memory
 _MIN_BLOCKS_PER_READ = 4  # checksum blocks per request, because verified data is read in whole blocks
-_MAX_TEMP_DIR_BYTES = 107 - len("/pymp-xxxxxxxx/listener-xxxxxxxx")  # a socket path has at most 107 bytes
 _SHORT_TEMP_DIR = "/tmp"  # noqa: S108 - multiprocessing makes a folder in it that only its owner can read
 
 
@@ -287,11 +286,10 @@ def _shuffle_window(index: Index, prefetch_bytes: int, read_bytes: int) -> int:
 def _ensure_short_socket_dir() -> None:
     """Make multiprocessing put its sockets into /tmp if the temporary folder's path is too long for a socket.
 
-    Workers pass tensors through sockets in the temporary folder. The scratch folder of a pool, which HTCondor sets as
-    TMPDIR, is often too deep: torch's queue then fails in the background, and the training hangs. The folder is
-    removed when the process ends.
+    Workers pass tensors through sockets in the temporary folder. The agent already gives its steps a short TMPDIR; this
+    is for programs that run without it. The folder is removed when the process ends.
     """
-    if len(os.fsencode(tempfile.gettempdir())) <= _MAX_TEMP_DIR_BYTES:
+    if can_hold_sockets(tempfile.gettempdir()):
         return
     previous, tempfile.tempdir = tempfile.tempdir, _SHORT_TEMP_DIR
     try:

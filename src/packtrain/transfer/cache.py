@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from packtrain.errors import FailedError, NotFoundError, TransferError, UnavailableError
-from packtrain.fileutil import is_same_file
+from packtrain.fileutil import atomic_write, is_same_file
 from packtrain.plan import Digest, RemoteFile
 from packtrain.transfer.api import ObjectInfo, SecretResolver
 from packtrain.transfer.cancellation import CancelCheck
@@ -242,9 +242,7 @@ class DownloadCache:
                 used -= other.bytes if self._try_remove(other.key) else 0
             if used + entry.bytes > self._max_bytes:
                 return False
-            temporary = _with_suffix(metadata_path, ".new")
-            temporary.write_text(entry.metadata_json, encoding="utf-8")
-            _publish(temporary, metadata_path)
+            atomic_write(metadata_path, entry.metadata_json, durable=True)
         return True
 
     def _try_remove(self, key: str) -> bool:

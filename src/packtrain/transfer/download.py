@@ -26,7 +26,7 @@ from packtrain.transfer.integrity.block_checksums import (
     find_bad_blocks,
     read_checksums,
 )
-from packtrain.transfer.integrity.digests import Digests, check_digest_affordable
+from packtrain.transfer.integrity.digests import Digests, check_digest_computable
 from packtrain.transfer.progress import TransferSnapshot
 from packtrain.transfer.registry import get_source
 from packtrain.transfer.retry import retry
@@ -281,7 +281,7 @@ class Downloader:
 
     def _compute_digest(self, path: Path, digest: Digest) -> str:
         size, done = path.stat().st_size, 0
-        check_digest_affordable(path.name, digest, size)
+        check_digest_computable(path.name, digest)
         digests = Digests(digest)
         with open(path, "rb") as file:
             while block := file.read(_READ_BYTES):

@@ -23,6 +23,7 @@ from packtrain.transfer.engine.file_sink import FileSink
 from packtrain.transfer.engine.part_file import PartFile
 from packtrain.transfer.engine.resume_log import HIGH_LATENCY_BLOCK_BYTES
 from packtrain.transfer.engine.source_selector import SourceSelector
+from packtrain.transfer.integrity.digests import check_digest_computable
 from packtrain.transfer.progress import ProgressCallback, SnapshotCallback
 from packtrain.transfer.urls import redact_url
 
@@ -75,6 +76,7 @@ def fetch(
     Raises:
         FailedError: The file could not be downloaded or verified.
     """
+    check_digest_computable(remote_file.name, remote_file.digest)
     request = FetchRequest(
         remote_file, resolve_secret, retry_timeout_s, check_cancelled, on_progress, checksums, on_snapshot
     )

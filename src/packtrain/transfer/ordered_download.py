@@ -6,13 +6,13 @@ them, and only blocks that fit into the window are requested. A download cannot 
 
 from __future__ import annotations
 
-import queue
 import threading
 from typing import TYPE_CHECKING
 
 from packtrain.errors import FailedError, TransferError
 from packtrain.plan import Digest, RemoteFile
 from packtrain.transfer.api import SecretResolver
+from packtrain.transfer.background import BackgroundWorker
 from packtrain.transfer.cancellation import CancelCheck
 from packtrain.transfer.engine import worker_pool
 from packtrain.transfer.engine.coordinator import POLL_INTERVAL_S, FetchCoordinator
@@ -21,7 +21,7 @@ from packtrain.transfer.engine.fetch_request import FetchRequest, ObjectChangedE
 from packtrain.transfer.engine.resume_log import ObjectIdentity
 from packtrain.transfer.engine.source_selector import SourceSelector
 from packtrain.transfer.fetch import FetchResult
-from packtrain.transfer.integrity.digests import Digests, check_digest_affordable
+from packtrain.transfer.integrity.digests import Digests, check_digest_computable
 from packtrain.transfer.progress import ProgressCallback
 from packtrain.transfer.urls import redact_url
 
@@ -62,6 +62,7 @@ class OrderedDownload:
         checksums: Verifies each block before it is delivered.
 
     Raises:
+        FailedError: On creation, if the digest of the file cannot be computed here.
         StaleDownloadError: While reading, if the object changed; at the end, if its digest is wrong.
         TransferError: While reading, if the download failed.
     """
@@ -76,6 +77,7 @@ class OrderedDownload:
         on_progress: ProgressCallback,
         checksums: BlockChecksums | None = None,
     ) -> None:
+        check_digest_computable(remote_file.name, remote_file.digest)
         self._remote_file, self._check_cancelled, self._on_progress = remote_file, check_cancelled, on_progress
         self._window = _MemoryWindow()
         request = FetchRequest(
@@ -88,7 +90,7 @@ class OrderedDownload:
         self._digest_check: _StreamDigest | None = None
         self._digest_lookup = DigestLookup(self._coordinator, self._set_server_digest)
         self._server_digest: Digest | None = None  # found by the lookup
-        self._at_end = False
+        self._at_end = self._has_started_digest = False
 
     def __enter__(self) -> OrderedDownload:
         threading.Thread(target=self._run, name="fetch-coordinator", daemon=True).start()
@@ -156,19 +158,21 @@ class OrderedDownload:
         self._view = self._wait_for_block()
         self._delivered_bytes += len(self._view)
         self._on_progress(self._delivered_bytes, self.size)
-        if self._digest_check is None:
-            self._digest_check = self._start_digest()
-        if self._view:
+        if not self._has_started_digest:
+            self._start_digest()
+        self._at_end = not self._view
+        if self._digest_check is not None and self._at_end:
+            self._digest_check.check(self.source, self._check_cancelled)
+        elif self._digest_check is not None:
             self._digest_check.update(self._view)
-            return True
-        self._at_end = True
-        self._digest_check.check(self.source, self._check_cancelled)
-        return False
+        return not self._at_end
 
-    def _start_digest(self) -> _StreamDigest:
+    def _start_digest(self) -> None:
         """Wait for the digest lookup and start to hash: the first bytes are delivered only once."""
         self._digest_lookup.wait(self._check_cancelled)
-        return _StreamDigest(self._expected_digest())
+        self._has_started_digest, expected = True, self._expected_digest()
+        if expected is not None:
+            self._digest_check = _StreamDigest(expected)
 
     def _set_server_digest(self, digest: Digest) -> None:
         self._server_digest = digest
@@ -212,8 +216,6 @@ class _MemoryWindow:
 
     def begin(self, identity: ObjectIdentity) -> None:
         self.begin_unsized()
-        remote_file = self._coordinator.request.remote_file
-        check_digest_affordable(remote_file.name, remote_file.digest, identity.size)
 
     def begin_unsized(self) -> None:
         if self._n_appended:
@@ -263,42 +265,16 @@ class _MemoryWindow:
 class _StreamDigest:
     """The digest of the delivered bytes, computed by a thread of its own and compared at the end."""
 
-    def __init__(self, expected: Digest | None) -> None:
-        self._expected = expected
-        self._view_queue: queue.Queue[memoryview | None] = queue.Queue(_MAX_QUEUED_VIEWS)
-        self._digests = Digests(expected, sha256=False)
-        self._is_cancelled = False
-        self._thread = threading.Thread(target=self._run, name="digest", daemon=True)
-        if expected is not None:
-            self._thread.start()
-
-    def update(self, view: memoryview) -> None:
-        if self._expected is not None:
-            self._view_queue.put(view)
+    def __init__(self, expected: Digest) -> None:
+        self._expected, self._digests = expected, Digests(expected, sha256=False)
+        self._worker: BackgroundWorker[memoryview] = BackgroundWorker(self._digests.update, "digest", _MAX_QUEUED_VIEWS)
+        self.update, self.cancel = self._worker.put, self._worker.cancel
 
     def check(self, source: str, check_cancelled: CancelCheck) -> None:
-        if self._expected is None:
-            return
-        self._view_queue.put(None)
-        while self._thread.is_alive():
-            check_cancelled()
-            self._thread.join(POLL_INTERVAL_S)
+        self._worker.finish(check_cancelled)
         actual = self._digests.hexdigest(self._expected.algorithm)
         if actual != self._expected.value.lower():
             raise StaleDownloadError(
                 "digest_mismatch",
                 f"{source} has the {self._expected.algorithm} {actual}, but should have {self._expected.value}",
             )
-
-    def cancel(self) -> None:
-        self._is_cancelled = True
-        if self._thread.is_alive():
-            self._view_queue.put(None)
-
-    def _run(self) -> None:
-        while True:
-            view = self._view_queue.get()
-            if view is None:
-                return
-            if not self._is_cancelled:
-                self._digests.update(view)

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 from packtrain.errors import FailedError
-from packtrain.fileutil import DISK_FULL_ERRNOS
+from packtrain.fileutil import DISK_FULL_ERRNOS, atomic_writer
 from packtrain.transfer.cancellation import CancelCheck
 
 _FICLONE = 0x40049409
@@ -21,17 +21,15 @@ def clone_file(source: Path, target: Path, check_cancelled: CancelCheck) -> None
         FileNotFoundError: `source` does not exist.
         FailedError: The disk is full ("disk_full").
     """
-    temporary = target.with_name(target.name + ".part")
     with open(source, "rb", buffering=0) as old:
         try:
-            with open(temporary, "wb", buffering=0) as new:
+            with atomic_writer(target) as new:
                 if not _try_reflink(old.fileno(), new.fileno()):
                     _copy_contents(old.fileno(), new.fileno(), check_cancelled)
         except OSError as error:
             if error.errno in DISK_FULL_ERRNOS:
                 raise FailedError("disk_full", f"{target.name} cannot be copied: {error.strerror}") from error
             raise
-    temporary.replace(target)
 
 
 def _try_reflink(source_fd: int, target_fd: int) -> bool:

@@ -1,8 +1,7 @@
-"""Retry decisions: how long to keep trying sources that fail.
+"""Retry decisions: how long to keep trying an operation that fails.
 
-The failure of one source is not final. A transfer fails when every source has failed and no byte has arrived for the
-whole retry timeout, or at once when every source has refused permanently. `RetryTracker` is pure: the caller passes
-the events and the time.
+An operation fails when it made no progress for the whole retry timeout, or at once when the server refused permanently.
+`RetryTracker` is pure: the caller passes the events and the time.
 """
 
 from __future__ import annotations
@@ -11,13 +10,13 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
+from packtrain.backoff import Backoff
 from packtrain.errors import TransferError
 from packtrain.transfer.cancellation import CancelCheck
 
 T = TypeVar("T")
 PERMANENT_KINDS = frozenset({"secret_missing", "access_denied", "certificate_invalid", "unsupported"})
-_INITIAL_BACKOFF_S = 0.25
-_MAX_BACKOFF_S = 15.0
+_BACKOFF = Backoff(0.25, 15.0)
 _CANCEL_POLL_INTERVAL_S = 0.1
 # The kind of several failures together is the first of these: the one that a person can do most about. An object counts
 # as missing only if no source failed otherwise.
@@ -38,53 +37,29 @@ _KIND_PRIORITY = {kind: rank for rank, kind in enumerate(_KINDS_BY_PRIORITY)}
 
 
 class RetryTracker:
-    """Decides how long to wait before all sources are tried again, and when to give up."""
+    """Decides how long to wait before an operation is tried again, and when to give up."""
 
-    def __init__(self, retry_timeout_s: float, n_sources: int, now: float) -> None:
-        self._retry_timeout_s, self._last_progress_at = retry_timeout_s, now
-        self._usable_sources: list[int] = list(range(n_sources))
-        self._errors: dict[int, TransferError] = {}
-        self._backoff_s = _INITIAL_BACKOFF_S
-
-    def usable_sources(self) -> Sequence[int]:
-        """Return the sources that have not refused permanently."""
-        return tuple(self._usable_sources)
-
-    def record_failure(self, source: int, error: TransferError, *, is_transient: bool = False) -> None:
-        """Record the failure of a source.
-
-        Args:
-            source: The number of the source.
-            error: The failure.
-            is_transient: The failure may pass although its kind is permanent, for example an expired token.
-        """
-        self._errors[source] = error
-        if error.kind in PERMANENT_KINDS and not is_transient:
-            self._usable_sources.remove(source)
+    def __init__(self, retry_timeout_s: float, now: float) -> None:
+        self._retry_timeout_s, self._last_progress_at, self._n_failures = retry_timeout_s, now, 0
 
     def record_progress(self, now: float) -> None:
         """Restart the retry timeout and the backoff, because new bytes arrived."""
         if now > self._last_progress_at:
-            self._last_progress_at, self._backoff_s = now, _INITIAL_BACKOFF_S
+            self._last_progress_at, self._n_failures = now, 0
 
-    def next_wait_s(self, now: float) -> float | None:
-        """Return the seconds to wait before the sources are tried again, or None to give up."""
+    def next_wait_s(self, error: TransferError, now: float, *, is_transient: bool = False) -> float | None:
+        """Return the seconds to wait after a failure, or None to give up.
+
+        Args:
+            error: The failure.
+            now: The time.
+            is_transient: The failure may pass although its kind is permanent, for example an expired token.
+        """
         remaining_s = self._retry_timeout_s - (now - self._last_progress_at)
-        if not self._usable_sources or remaining_s <= 0:
+        if remaining_s <= 0 or (error.kind in PERMANENT_KINDS and not is_transient):
             return None
-        wait_s, self._backoff_s = self._backoff_s, min(2 * self._backoff_s, _MAX_BACKOFF_S)
-        return min(max(wait_s, self._min_retry_after_s()), remaining_s)
-
-    def _min_retry_after_s(self) -> float:
-        """Return the smallest Retry-After of the servers, since all sources are tried again together."""
-        return min(
-            (self._errors[source].retry_after_s or 0.0 for source in self._usable_sources if source in self._errors),
-            default=0.0,
-        )
-
-    def final_error(self) -> TransferError:
-        """Return one error for all sources together."""
-        return combine_errors(self._errors.values())
+        self._n_failures += 1
+        return min(max(_BACKOFF.delay_s(self._n_failures), error.retry_after_s or 0.0), remaining_s)
 
 
 def combine_errors(errors: Iterable[TransferError]) -> TransferError:
@@ -105,14 +80,13 @@ def retry(
         check_cancelled: Called several times a second while waiting; raises to cancel.
         only_kinds: Retry only failures of these kinds; empty means all that are not permanent.
     """
-    retry_tracker = RetryTracker(retry_timeout_s, 1, time.monotonic())
+    retry_tracker = RetryTracker(retry_timeout_s, time.monotonic())
     while True:
         check_cancelled()
         try:
             return operation()
         except TransferError as error:
-            retry_tracker.record_failure(0, error)
-            wait_s = retry_tracker.next_wait_s(time.monotonic())
+            wait_s = retry_tracker.next_wait_s(error, time.monotonic())
             if wait_s is None or (only_kinds and error.kind not in only_kinds):
                 raise
         cancellable_sleep(wait_s, check_cancelled)

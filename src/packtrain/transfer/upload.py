@@ -17,14 +17,13 @@ from typing import TypeVar
 from packtrain.errors import FailedError, TransferError
 from packtrain.plan import Location, Output
 from packtrain.transfer.api import SecretResolver, Sink
-from packtrain.transfer.backends.s3.backend import S3Backend
 from packtrain.transfer.cancellation import CancelCheck, cancellation_scope
 from packtrain.transfer.credentials import AUTHORIZED_HOSTS, has_credentials
 from packtrain.transfer.integrity.digests import hash_file
 from packtrain.transfer.progress import OnBytesSent, ProgressCallback
 from packtrain.transfer.registry import get_sink
 from packtrain.transfer.retry import RetryTracker, cancellable_sleep
-from packtrain.transfer.urls import host_label, is_http, join_url, redact_url, url_scheme
+from packtrain.transfer.urls import host_label, is_federated, is_http, join_url, redact_url
 
 T = TypeVar("T")
 
@@ -186,6 +185,8 @@ class _Uploader:
 
     def abort(self, files: dict[str, Path]) -> None:
         """Delete the parts of unfinished multipart uploads, which S3 would charge for."""
+        from packtrain.transfer.backends.s3.backend import S3Backend
+
         if isinstance(self._sink, S3Backend):
             with contextlib.suppress(FailedError):
                 for name in files:
@@ -204,7 +205,7 @@ class _Uploader:
 
     def _retry(self, location: Location, operation: Callable[[], T]) -> T:
         """Run an operation until it succeeds, or until it made no progress for the retry timeout."""
-        retry_tracker = RetryTracker(self._retry_timeout_s, 1, time.monotonic())
+        retry_tracker = RetryTracker(self._retry_timeout_s, time.monotonic())
         while True:
             self._check_cancelled()
             sent_before = self._max_sent_bytes
@@ -216,15 +217,15 @@ class _Uploader:
             except TransferError as error:
                 if self._max_sent_bytes > sent_before:
                     retry_tracker.record_progress(time.monotonic())
-                retry_tracker.record_failure(0, error, is_transient=self._may_be_expired_token(error))
-                wait_s = retry_tracker.next_wait_s(time.monotonic())
+                is_transient = self._may_be_expired_token(error)
+                wait_s = retry_tracker.next_wait_s(error, time.monotonic(), is_transient=is_transient)
                 if wait_s is None:
                     raise _to_upload_error(error, location) from error
             cancellable_sleep(wait_s, self._check_cancelled)
 
     def _record_access(self) -> None:
         # A federation may use a token of the machine, which the location does not name.
-        if has_credentials(self._location) or url_scheme(self._location.url) in ("osdf", "pelican"):
+        if has_credentials(self._location) or is_federated(self._location.url):
             AUTHORIZED_HOSTS.add(host_label(self._location.url))
 
     def _may_be_expired_token(self, error: TransferError) -> bool:

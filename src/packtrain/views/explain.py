@@ -163,7 +163,7 @@ def _describe_healthy(job: JobState, now: float) -> str:
         return f"running on {latest.host or latest.site}, in the stage {latest.stage or 'startup'}"
     if latest and latest.hold:
         return str(latest.hold.event.data.get("detail", "the pool holds the attempt"))
-    if latest and latest.is_live and (reason := job.latest_progress(latest.attempt_id)[0].get("wait_reason")):
+    if latest and latest.is_live and (reason := job.attempts[latest.attempt_id].progress.get("wait_reason")):
         return f"not in the pool's queue yet: {reason}"
     if job.status is JobStatus.QUEUED and latest and latest.site == "htcondor":
         wait = formatting.format_wait(job.waiting_since, now)

@@ -4,7 +4,6 @@ import errno
 
 import pytest
 
-from packtrain.agent import attempt
 from packtrain.agent.attempt import AttemptRunner, failure_from_error
 from packtrain.errors import FailedError
 from packtrain.events import JournalReader
@@ -42,12 +41,10 @@ def write_output(context, stats):
     (context.sandbox.output / "f").write_text("1")
 
 
-def test_internal_error_ends_cleanly(make_context, monkeypatch, capsys):
-    monkeypatch.setattr(
-        attempt, "FORWARD_STAGES", (("probe", write_output), ("fetch", fail_with(ZeroDivisionError(SECRET))))
-    )
+def test_internal_error_ends_cleanly(make_context, capsys):
+    stages = (("probe", write_output), ("fetch", fail_with(ZeroDivisionError(SECRET))))
     context = make_context()
-    assert AttemptRunner(context).run() == 70
+    assert AttemptRunner(context, stages).run() == 70
     assert [e.data["stage"] for e in events(context) if e.kind == "stage.ended"] == [
         "probe",
         "fetch",
@@ -62,58 +59,56 @@ def test_internal_error_ends_cleanly(make_context, monkeypatch, capsys):
     assert SECRET not in log + context.journal.path.read_text() + capsys.readouterr().err
 
 
-def test_stats_of_failed_stage_are_reported(make_context, monkeypatch):
-    monkeypatch.setattr(
-        attempt, "FORWARD_STAGES", (("fetch", fail_with(FailedError("truncated", "it end_data early"))),)
-    )
+def test_stats_of_failed_stage_are_reported(make_context):
+    stages = (("fetch", fail_with(FailedError("truncated", "it ended early"))),)
     context = make_context()
-    assert AttemptRunner(context).run() == 32
+    assert AttemptRunner(context, stages).run() == 32
     stage = next(e.data for e in events(context) if e.kind == "stage.ended")
     assert stage["bytes"] == 7
-    assert stage["failure"]["detail"] == "it end_data early"
+    assert stage["failure"]["detail"] == "it ended early"
 
 
-def test_failure_skips_later_stages(make_context, monkeypatch):
+def test_failure_skips_later_stages(make_context):
     fail = fail_with(FailedError("step_failed", "no"))
-    monkeypatch.setattr(attempt, "FORWARD_STAGES", (("steps", fail), ("check", pytest.fail)))
-    assert AttemptRunner(make_context()).run() == 10
+    stages = (("steps", fail), ("check", pytest.fail))
+    assert AttemptRunner(make_context(), stages).run() == 10
 
 
-def test_stop_before_stage_is_its_failure(make_context, monkeypatch):
-    monkeypatch.setattr(attempt, "FORWARD_STAGES", (("probe", write_output), ("fetch", pytest.fail)))
+def test_stop_before_stage_is_its_failure(make_context):
+    stages = (("probe", write_output), ("fetch", pytest.fail))
     context = make_context()
     context.stop.request("terminated", "the agent received SIGTERM")
-    assert AttemptRunner(context).run() == 60
+    assert AttemptRunner(context, stages).run() == 60
     assert end_data(context)["failure"]["stage"] == "probe"
 
 
-def test_stop_after_last_stage_is_ignored(make_context, monkeypatch):
+def test_stop_after_last_stage_is_ignored(make_context):
     def write_output_then_stop(context, stats):
         write_output(context, stats)
         context.stop.request("terminated", "the agent received SIGTERM")
 
-    monkeypatch.setattr(attempt, "FORWARD_STAGES", (("check", write_output_then_stop),))
+    stages = (("check", write_output_then_stop),)
     context = make_context()
-    assert AttemptRunner(context).run() == 0
+    assert AttemptRunner(context, stages).run() == 0
     assert (context.sandbox.attempt_folder.output / "f").read_text() == "1"
 
 
-def test_step_removes_output_folder(make_context, monkeypatch):
-    monkeypatch.setattr(attempt, "FORWARD_STAGES", (("steps", lambda context, stats: context.sandbox.output.rmdir()),))
+def test_step_removes_output_folder(make_context):
+    stages = (("steps", lambda context, stats: context.sandbox.output.rmdir()),)
     context = make_context()
-    assert AttemptRunner(context).run() == 11
+    assert AttemptRunner(context, stages).run() == 11
     assert "removed the output folder" in end_data(context)["failure"]["detail"]
 
 
-def test_outputs_of_failed_upload_are_listed(make_context, monkeypatch):
-    monkeypatch.setattr(attempt, "FORWARD_STAGES", (("steps", write_output),))
+def test_outputs_of_failed_upload_are_listed(make_context):
+    stages = (("steps", write_output),)
     context = make_context(output=Output(Location("nowhere://x")))
-    assert AttemptRunner(context).run() == 18
+    assert AttemptRunner(context, stages).run() == 18
     assert [o["path"] for o in end_data(context)["outputs"]] == [".packtrain/agent-1/f"]
     assert (context.sandbox.attempt_folder.output / ".packtrain" / "agent-1" / "f").read_text() == "1"
 
 
-@pytest.mark.parametrize("errno_value", [errno.ENOSPC, errno.EDQUOT])
+@pytest.mark.parametrize("errno_value", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
 def test_full_disk_is_detected_by_errno(errno_value):
     failure = failure_from_error(OSError(errno_value, "No space left on device", "/scratch/x"), "steps")
     assert failure.kind == "disk_full"

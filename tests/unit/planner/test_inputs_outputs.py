@@ -29,16 +29,27 @@ def test_http_file(plan_job):
     [
         ("md5: 25F9E794323B453885F5181F1B624D0B", plan.Digest("md5", "25f9e794323b453885f5181f1b624d0b")),
         ("md5: JfnnlDI7RTiF9RgfG2JNCw==", plan.Digest("md5", "25f9e794323b453885f5181f1b624d0b")),
-        ("crc32c: E3069283", plan.Digest("crc32c", "e3069283")),
-        ("crc32c: 4waSgw==", plan.Digest("crc32c", "e3069283")),
-        ("crc32c: 00069283", plan.Digest("crc32c", "00069283")),  # YAML parses these two as numbers
-        ("crc32c: 12345e67", plan.Digest("crc32c", "12345e67")),
+        ("md5: 00000000000000000000000000069283", plan.Digest("md5", "0" * 26 + "069283")),  # YAML: both are numbers
+        ("md5: 1234567890123456789012345678e123", plan.Digest("md5", "1234567890123456789012345678e123")),
     ],
 )
 def test_digests(plan_job, given, digest):
     for source in ("http: {url: 'https://h.example/a', %s}", "http: {files: [{url: 'https://h.example/a', %s}]}"):
         assert plan_job(f"input: {{{source % given}}}\n").inputs[0].files[0].digest == digest
     assert plan_job(f"input: {{osdf: {{path: /a, {given}}}}}\n").inputs[0].files[0].digest == digest
+
+
+@pytest.mark.parametrize("given", ["E3069283", "4waSgw==", "00069283", "12345e67"])  # YAML parses two as numbers
+@pytest.mark.parametrize(
+    "source", ["http: {url: 'https://h/a', %s}", "http: {files: [{url: 'https://h/a', %s}]}", "osdf: {path: /a, %s}"]
+)
+def test_crc32c_is_refused(plan_workflow, source, given):
+    """Jobs cannot compute it."""
+    text = f"input: {{{source % f'crc32c: {given}'}}}\n"
+    (diagnostic,) = plan_workflow(text).diagnostics
+    assert diagnostic.is_error
+    assert "a job cannot check the crc32c of a, because Python has no crc32c" in diagnostic.message
+    assert diagnostic.column == text.index(given) + 1
 
 
 def test_checksums_files(plan_job):

@@ -2,7 +2,6 @@
 
 import http.server
 import threading
-import time
 from dataclasses import dataclass
 
 import pytest
@@ -111,16 +110,14 @@ def test_source_that_hangs(plan_workflow):
 
     class HangingBackend(MemoryBackend):
         def stat(self, location):
-            release.wait(30)
+            release.wait()
             raise TransferError("truncated", "too late")
 
     plan = plan_workflow("input: {http: {url: 'https://a.example/x?secret=1'}}\n").plan
-    started_at = time.monotonic()
     (stat,) = run_preflight(
         plan, {}, timeout_s=0.2, open_source=lambda location, reveal: HangingBackend()
     ).input_stats.values()
     release.set()
-    assert time.monotonic() - started_at < 5
     assert stat.error == "did not respond within 0.2 seconds"
     assert "secret" not in stat.url
 

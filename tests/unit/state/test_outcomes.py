@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
-from packtrain.events import kinds
 from packtrain.state import JobStatus, RunState
 from packtrain.state.outcomes import failure_signature
 from tests.support.event_builder import RunBuilder
@@ -110,24 +107,3 @@ def test_failure_signature_ignores_numbers():
     assert make_signature("line 12 at 0x7fab") == make_signature("line 7 at 0x1")
     assert make_signature("no scipy") != make_signature("no numpy")
     assert make_signature("x") != make_signature("x", "module_missing")
-
-
-@pytest.mark.parametrize(
-    "method", ["", "confirm", "start_execution", "start_agent", "cancel", "hold", "end_attempt", "end_job"]
-)
-def test_is_newly_submitted(method):
-    run = RunBuilder()
-    run.submit(is_confirmed=False)
-    if method:
-        getattr(run, method)(*(("failed",) if method == "end_job" else ()))
-    assert run.job.is_newly_submitted == (method in ("", "confirm"))
-    if run.job.is_newly_submitted:
-        (execution,) = run.job.live_executions
-        assert run.job.status is JobStatus.QUEUED and not execution.overrides and execution.hold is None
-        assert not (run.job.counted_failures or run.job.moves or execution.started_at or execution.copy_of)
-
-
-def test_attempt_with_overrides_is_not_newly_submitted():
-    run = RunBuilder()
-    run.add_supervisor_event(kinds.DECISION_MADE, action="submit", attempt="0-1", overrides={"memory_factor": 2.0})
-    assert not run.job.is_newly_submitted

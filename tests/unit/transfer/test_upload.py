@@ -270,7 +270,7 @@ def start_silent_server():
 
 @pytest.mark.parametrize("max_bytes", [20_000, 20_000_000], ids=["during body", "after body"])
 def test_start_silent_server_fails(tmp_path, monkeypatch, start_silent_server, max_bytes):
-    monkeypatch.setattr("packtrain.transfer.http.connection.READ_TIMEOUT_S", 0.5)
+    monkeypatch.setattr("packtrain.transfer.http.socket_stream.READ_TIMEOUT_S", 0.5)
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "x").write_bytes(bytes(20_000_000))
     error = upload_error(tmp_path / "out", start_silent_server(max_bytes), retry_timeout_s=1)

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from packtrain.agent.checkpoints.upload_planner import CheckpointSnapshot
-from packtrain.agent.outputs.inventory import match_files, walk_files
-from packtrain.agent.watched_files import FileVersion, TailedFile, file_version, is_temporary_name
+from packtrain.agent.watched_files import FileVersion, TailedFile, file_version, match_files, walk_files
+from packtrain.fileutil import is_temporary_name
 from packtrain.transfer.reflink import clone_file
 
 _MAX_LINK_TRIES = 20

@@ -14,7 +14,7 @@ from packtrain.errors import FailedError, TransferError
 from packtrain.events import kinds
 from packtrain.plan import RemoteFile
 from packtrain.transfer.fetch import fetch
-from packtrain.transfer.retry import RetryTracker
+from packtrain.transfer.retry import retry
 
 # The data does not match the record, and retrying cannot change that. Other kinds are faults of the service.
 _BROKEN_CHECKPOINT_KINDS = frozenset(
@@ -46,20 +46,13 @@ def restore_checkpoint(context: AttemptContext) -> None:
 
 
 def _read_records_with_retries(context: AttemptContext, store: CheckpointStore) -> list[CheckpointRecord]:
-    retry_tracker = RetryTracker(context.job.retry_timeout_s, 1, time.monotonic())
-    while True:
-        try:
-            return store.read_records()
-        except TransferError as error:
-            if error.kind in _NO_READ_ACCESS_KINDS:
-                context.emit_notice("fetch", f"cannot list checkpoints, so the job starts from step 0: {error}")
-                return []
-            retry_tracker.record_failure(0, error)
-        wait_s = retry_tracker.next_wait_s(time.monotonic())
-        if wait_s is None:
-            raise retry_tracker.final_error()
-        context.stop.wait(wait_s)
-        context.stop.check()
+    try:
+        return retry(store.read_records, context.job.retry_timeout_s, context.stop.check)
+    except TransferError as error:
+        if error.kind not in _NO_READ_ACCESS_KINDS:
+            raise
+        context.emit_notice("fetch", f"cannot list checkpoints, so the job starts from step 0: {error}")
+        return []
 
 
 def _fetch_first_complete(

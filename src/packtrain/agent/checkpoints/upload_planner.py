@@ -17,8 +17,9 @@ from typing import Union
 
 from packtrain.agent.checkpoints.record import MAX_GENERATIONS
 from packtrain.agent.watched_files import FileVersion
+from packtrain.backoff import Backoff
 
-_MIN_BACKOFF_S, _BACKOFF_FACTOR, _MAX_BACKOFF_S = 0.5, 2.0, 60.0
+_BACKOFF = Backoff(initial_s=0.5, max_s=60.0)
 
 
 @dataclass(frozen=True)
@@ -123,9 +124,7 @@ class UploadPlanner:
     @property
     def backoff_s(self) -> float:
         """Seconds to wait before the next action; grows with each failure."""
-        if not self._n_failures:
-            return 0.0
-        return float(min(_MAX_BACKOFF_S, _MIN_BACKOFF_S * _BACKOFF_FACTOR ** min(self._n_failures - 1, 10)))
+        return _BACKOFF.delay_s(self._n_failures)
 
     def next_action(self, now: float) -> UploadAction | None:
         """Return the next action, or None if there is nothing to do yet.

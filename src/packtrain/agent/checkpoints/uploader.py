@@ -23,7 +23,6 @@ from packtrain.agent.checkpoints.upload_planner import (
     UploadPlanner,
 )
 from packtrain.agent.context import AttemptContext
-from packtrain.agent.outputs.sync import make_grace_check
 from packtrain.agent.processes.exit_status import is_checkpoint_exit
 from packtrain.agent.watched_files import FileVersion
 from packtrain.errors import FailedError
@@ -72,8 +71,7 @@ class CheckpointUploader:
         scan_interval_s: float = _SCAN_INTERVAL_S,
     ) -> None:
         sandbox = context.sandbox
-        self._context, self._output = context, output
-        self._current_step, self._scan_interval_s = current_step, scan_interval_s
+        self._context, self._current_step, self._scan_interval_s = context, current_step, scan_interval_s
         self._store = open_checkpoint_store(context, output)
         self._executor = UploadExecutor(self._store, sandbox.checkpoint_staging / "record.json", self._check_cancelled)
         min_interval_s, max_generations = checkpoint.min_interval_s, MAX_GENERATIONS
@@ -284,29 +282,21 @@ class CheckpointUploader:
             self._planner.flush()
             self._first_failure_at = None
             self._condition.notify_all()
-        is_expired = self._make_timeout_check()
         while self._upload_thread.is_alive():
             self._upload_thread.join(0.05)
-            if is_expired():
+            if self._is_time_up():
                 self._cancelled = True
                 return
 
-    def _make_timeout_check(self) -> Callable[[], bool]:
-        retry_timeout_s = self._output.retry_timeout_s
-        if retry_timeout_s is None:
-            retry_timeout_s = self._context.job.retry_timeout_s
-        check_grace = make_grace_check(self._context)
-
-        def is_expired() -> bool:
-            first_failure_at = self._first_failure_at
-            try:
-                check_grace()
-            except FailedError as error:
-                self.last_error = self.last_error or error
-                return True
-            return first_failure_at is not None and time.monotonic() - first_failure_at > retry_timeout_s
-
-        return is_expired
+    def _is_time_up(self) -> bool:
+        first_failure_at = self._first_failure_at
+        try:
+            self._context.check_upload_time()
+        except FailedError as error:
+            self.last_error = self.last_error or error
+            return True
+        timeout_s = self._context.upload_retry_timeout_s
+        return first_failure_at is not None and time.monotonic() - first_failure_at > timeout_s
 
     def _report_ignored(self) -> None:
         n_ignored = self._notices.n_ignored

@@ -22,6 +22,7 @@ from typing import Any, Protocol
 from urllib.parse import quote
 
 from packtrain.agent.live.chirp import MAX_REQUEST_BYTES, ChirpClient, ChirpError, escape_argument
+from packtrain.backoff import Backoff
 from packtrain.condor.classads import format_old_value
 from packtrain.events import Event, kinds
 
@@ -29,7 +30,7 @@ LOG_LINE_PREFIX = "packtrain "
 _MAX_LOG_LINE_CHARS = 1000  # HTCondor truncates lines at 1023
 _BATCH_WINDOW_S = 0.2  # a stage that is shorter than this gets no line
 _TIMEOUT_S = 10.0
-_MIN_BACKOFF_S, _MAX_BACKOFF_S = 2.0, 60.0
+_BACKOFF = Backoff(initial_s=2.0, max_s=60.0)
 _FINAL_SEND_TIMEOUT_S = 3.0
 _INTERVAL_AGE_SHARE = 0.01  # minimum interval between two updates, as a share of the job's age
 _MAX_TAIL_BYTES = 2048
@@ -175,6 +176,7 @@ class LiveReporter:
         min_interval_s: Minimum time between two updates of attributes, in seconds.
         logs: Folder of the step logs.
         log_message: Writes to the agent's log.
+        backoff: Delays while the submit side is not reachable.
     """
 
     def __init__(
@@ -183,8 +185,10 @@ class LiveReporter:
         min_interval_s: float,
         logs: Path,
         log_message: Callable[[str], None],
+        backoff: Backoff = _BACKOFF,
     ) -> None:
         self._connect, self._min_interval_s, self._log_message = connect, min_interval_s, log_message
+        self._backoff = backoff
         self._status, self._tail = StatusAccumulator(), LogTail(logs)
         self._events: queue.SimpleQueue[Event | None] = queue.SimpleQueue()
         self._channel: StatusChannel | None = None
@@ -192,7 +196,7 @@ class LiveReporter:
         self._pending_lines: collections.deque[str] = collections.deque(maxlen=_MAX_PENDING_LINES)
         self._started_at = time.monotonic()
         self._next_update_at = self._retry_at = self._next_checkpoint_at = float("-inf")
-        self._backoff_s = _MIN_BACKOFF_S
+        self._n_failures = 0  # in a row
         self._error_logged = False
         self._thread = threading.Thread(target=self._run, name="live", daemon=True)
 
@@ -234,7 +238,7 @@ class LiveReporter:
     def _try_update(self, now: float, final: bool) -> None:
         try:
             self._update(now, final)
-            self._backoff_s = _MIN_BACKOFF_S
+            self._n_failures = 0
         except Exception as error:  # no error of a live update may stop the job
             self._back_off(error, now)
 
@@ -246,8 +250,8 @@ class LiveReporter:
         if not self._error_logged:
             self._error_logged = True
             self._log_message(f"live: cannot send updates to the submit side, will retry: {error}")
-        self._retry_at = now + self._backoff_s
-        self._backoff_s = min(2 * self._backoff_s, _MAX_BACKOFF_S)
+        self._n_failures += 1
+        self._retry_at = now + self._backoff.delay_s(self._n_failures)
 
     def _update(self, now: float, final: bool) -> None:
         lines = self._status.take_log_lines(checkpoints=final or now >= self._next_checkpoint_at)

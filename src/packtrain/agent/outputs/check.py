@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Optional
 
 from packtrain.agent.context import AttemptContext, StageStats
-from packtrain.agent.outputs.inventory import format_contents, match_files, total_size
+from packtrain.agent.outputs.inventory import format_contents, total_size
 from packtrain.agent.processes.error_patterns import DEFAULT_KIND, classify_error
 from packtrain.agent.processes.output_capture import LogFile, OutputCapture
 from packtrain.agent.processes.process_table import ChildProcess, ProcessSpec
+from packtrain.agent.watched_files import match_files
 from packtrain.errors import FailedError
 from packtrain.plan import ExpectedOutput
 

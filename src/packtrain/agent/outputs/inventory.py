@@ -1,29 +1,17 @@
-"""List the files of the output folder: by pattern, for messages, and for the event that ends the attempt."""
+"""List the outputs: for messages, for the decision whether the steps finished, and for the event `agent.ended`."""
 
 from __future__ import annotations
 
-import glob
 import json
-import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from packtrain.errors import FailedError
+from packtrain.agent.watched_files import match_files, walk_files
 from packtrain.plan import Job
 from packtrain.transfer.integrity.digests import sha256_file
 
 _MAX_NAMES_IN_MESSAGE = 10
 MAX_LISTED_OUTPUTS = 1000  # entries in the event `agent.ended`; a longer list is a file next to the outputs
-
-
-def match_files(pattern: str, folder: Path) -> list[Path]:
-    """Return the files that match the pattern, or the matching folders if no file matches."""
-    if Path(pattern).is_absolute() or ".." in Path(pattern).parts:
-        raise FailedError("output_invalid", f"`expect` names {pattern!r}, which is not below the output folder")
-    # Unlike Path.glob, glob.glob accepts every pattern, for example `**.pt`.
-    paths = sorted(map(Path, glob.glob(f"{glob.escape(str(folder))}/{pattern}", recursive=True)))  # noqa: PTH207
-    return [path for path in paths if path.is_file()] or [path for path in paths if path.is_dir() and path != folder]
 
 
 def has_final_outputs(job: Job, folder: Path) -> bool:
@@ -38,13 +26,6 @@ def format_contents(folder: Path) -> str:
     names = [str(path.relative_to(folder)) for path in walk_files(folder)]
     more = f" and {len(names) - _MAX_NAMES_IN_MESSAGE} more" if len(names) > _MAX_NAMES_IN_MESSAGE else ""
     return ", ".join(names[:_MAX_NAMES_IN_MESSAGE]) + more if names else "nothing"
-
-
-def walk_files(folder: Path) -> Iterator[Path]:
-    """Yield every file below the folder, sorted by name."""
-    for where, folders, names in os.walk(folder):
-        folders.sort()
-        yield from (Path(where) / name for name in sorted(names))
 
 
 def total_size(path: Path) -> int:

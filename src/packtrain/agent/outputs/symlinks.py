@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from packtrain.fileutil import temporary_path
+
 
 def resolve_links(folder: Path) -> list[str]:
     """Replace the links below the folder, and return a message for each name that was removed."""
@@ -68,7 +70,7 @@ class _LinkResolver:
         return f"it is a link to {link_target}, which does not exist"
 
     def _replace_with_file(self, link: Path) -> None:
-        temporary = link.with_name(f".{link.name}.tmp-{os.getpid()}")
+        temporary = temporary_path(link)
         self._copy_or_link(link, temporary)
         temporary.replace(link)
 

@@ -10,8 +10,6 @@ import os
 import queue
 import shutil
 import threading
-import time
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,10 +17,10 @@ from typing import TYPE_CHECKING
 from packtrain.agent.cleanup import remove_tree
 from packtrain.agent.context import AttemptContext, StageStats
 from packtrain.agent.live.progress import StageProgress
-from packtrain.agent.outputs.inventory import walk_files
 from packtrain.agent.outputs.symlinks import resolve_links
-from packtrain.agent.watched_files import FileVersion, file_version, is_temporary_name
+from packtrain.agent.watched_files import FileVersion, file_version, walk_files
 from packtrain.errors import FailedError
+from packtrain.fileutil import is_temporary_name, temporary_path
 from packtrain.plan import Output
 from packtrain.transfer.urls import redact_url
 
@@ -62,11 +60,10 @@ def sync_outputs(context: AttemptContext, prefix: str, stats: StageStats) -> Non
 def _upload_with_deadline(context: AttemptContext, output: Output, prefix: str, stats: StageStats) -> None:
     """Upload in a thread, and abandon it when the time is up: an upload that hangs cannot be interrupted."""
     results: queue.SimpleQueue[UploadResult | Exception] = queue.SimpleQueue()
-    check_grace = make_grace_check(context)
 
     def upload() -> None:
         try:
-            results.put(_upload_all(context, output, prefix, check_grace))
+            results.put(_upload_all(context, output, prefix))
         except Exception as error:
             results.put(error)
 
@@ -74,16 +71,14 @@ def _upload_with_deadline(context: AttemptContext, output: Output, prefix: str, 
     thread.start()
     while thread.is_alive():
         thread.join(0.1)
-        check_grace()
+        context.check_upload_time()
     result = results.get()
     if isinstance(result, Exception):
         raise result
     stats.update(files=result.files, bytes=result.bytes, source=redact_url(output.location.url))
 
 
-def _upload_all(
-    context: AttemptContext, output: Output, prefix: str, check_cancelled: Callable[[], None]
-) -> UploadResult:
+def _upload_all(context: AttemptContext, output: Output, prefix: str) -> UploadResult:
     from packtrain.agent.checkpoints.store import write_completion_marker
     from packtrain.transfer.upload import upload_folder
 
@@ -94,37 +89,11 @@ def _upload_all(
         output,
         context.secrets.resolve_secret,
         prefix=prefix,
-        check_cancelled=check_cancelled,
+        check_cancelled=context.check_upload_time,
         on_progress=StageProgress(context.journal, "sync", None).start_part(""),
-        retry_timeout_s=context.job.retry_timeout_s if output.retry_timeout_s is None else output.retry_timeout_s,
+        retry_timeout_s=context.upload_retry_timeout_s,
         adopt_uploads=False,  # another attempt of the job may be uploading to the same names
     )
-
-
-def make_grace_check(context: AttemptContext) -> Callable[[], None]:
-    """Return a function that raises FailedError when uploads must end after a stop request.
-
-    After SIGTERM the steps have one grace period, and all uploads have a second one. Before a time limit, uploads have
-    the time until that limit, because it was reserved for them.
-    """
-
-    def check() -> None:
-        requested_at = context.stop.requested_at
-        if requested_at is None:
-            return
-        if time.monotonic() > max(requested_at + 2 * context.job.limits.grace_s, context.stop.deadline):
-            _raise_upload_incomplete(context)
-
-    return check
-
-
-def _raise_upload_incomplete(context: AttemptContext) -> None:
-    """Raise the error of the stop request, which is why the upload could not finish."""
-    try:
-        context.stop.check()
-    except FailedError as error:
-        detail = f"not all outputs were uploaded in time (the grace period is {context.job.limits.grace_s:g} s)"
-        raise FailedError(error.kind, f"{error.detail}; {detail}") from error
 
 
 def keep_in_attempt_folder(context: AttemptContext, prefix: str) -> None:
@@ -136,7 +105,7 @@ def move_outputs(context: AttemptContext, prefix: str, folder: Path) -> None:
     """Move the output folder to `folder / prefix`, complete or not at all."""
     target = folder / prefix
     target.parent.mkdir(parents=True, exist_ok=True)
-    temporary = target.with_name(target.name + ".new")
+    temporary = temporary_path(target)
     try:
         shutil.move(os.fspath(context.sandbox.output), temporary)
         remove_tree(target)  # HTCondor may have transferred it from an earlier execution
@@ -184,10 +153,9 @@ class ContinuousSync:
     def __exit__(self, *exc: object) -> None:
         """Wait for the current upload: finishing later, it would overwrite a newer file."""
         self._done.set()
-        check_grace = make_grace_check(self._context)
         while self._thread.is_alive():
             self._thread.join(0.2)
-            check_grace()
+            self._context.check_upload_time()
 
     def _run(self) -> None:
         while not self._done.wait(self._poll_interval_s):

@@ -1,7 +1,7 @@
 """The stages of an attempt before its outputs: probe, fetch, unpack, steps.
 
 A *stage* is a function of the attempt's context that fills in the statistics for its `stage.ended` event and raises
-FailedError if the attempt must end. `probe` checks the machine (with the figures from `hardware`), `fetch` downloads
+FailedError if the attempt must end. `probe` checks the machine (with what `machine_facts` measures), `fetch` downloads
 the inputs, `unpack` extracts archives, `run_steps` runs the workflow's steps. An input is *reused* if the previous
 execution on this machine left it behind (`reuse_inputs`), and *streamed* if the program itself reads it during the
 steps (`stream_inputs`).

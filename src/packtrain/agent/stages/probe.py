@@ -1,28 +1,28 @@
 """The stage `probe`: check within seconds, before any data is transferred, whether the machine is fit for the job.
 
-All checks run at once, each in a thread that is abandoned if it hangs (a dead file server, a broken driver). Pure
-functions then compare the results with the job's requirements. An unreachable input is only a notice, because a service
+All checks run at once, each in a thread that is abandoned if it hangs (a dead file server, a broken driver):
+`machine_facts` measures the machine, and the first server of each input is asked for its size. Pure functions then
+compare the results with the job's requirements. An unreachable input is only a notice, because a service
 that restarts now may answer a minute later.
 """
 
 from __future__ import annotations
 
 import os
-import queue
 import sys
-import threading
-import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Callable
 
 from packtrain.agent.context import AttemptContext, StageStats
 from packtrain.agent.sandbox import Sandbox
-from packtrain.agent.stages import hardware
-from packtrain.agent.stages.hardware import GpuInfo
+from packtrain.agent.stages import machine_facts
+from packtrain.agent.stages.machine_facts import GpuInfo
 from packtrain.errors import FailedError
+from packtrain.fileutil import free_bytes
 from packtrain.plan import GpuRequirements, Input, Job, Location
 from packtrain.transfer.api import SecretResolver
 from packtrain.transfer.archive.disk_need import staged_disk_bytes
+from packtrain.transfer.parallel import run_with_deadline
 from packtrain.transfer.registry import get_source
 from packtrain.transfer.urls import redact_url
 
@@ -56,57 +56,25 @@ def probe(context: AttemptContext, stats: StageStats) -> None:
 
 def run_checks(checks: Mapping[CheckKey, ProbeCheck], context: AttemptContext) -> dict[CheckKey, Any]:
     """Run all checks at once and return the results that arrive in time; an exception is the result of its check."""
-    pending: queue.SimpleQueue[tuple[CheckKey, ProbeCheck]] = queue.SimpleQueue()
-    finished: queue.SimpleQueue[tuple[CheckKey, Any]] = queue.SimpleQueue()
-    for check in checks.items():
-        pending.put(check)
-    for _ in range(min(len(checks), _MAX_THREADS)):
-        threading.Thread(target=_run_pending_checks, args=(pending, finished), name="probe", daemon=True).start()
-    results = dict(_collect_results(finished, len(checks), context))
-    if len(results) < len(checks):
-        late = [redact_url(name) for topic, name in checks if (topic, name) not in results]
+    results = run_with_deadline(checks, _TIMEOUT_S, _MAX_THREADS, context.stop.check)
+    late = [redact_url(name) for topic, name in checks if (topic, name) not in results]
+    if late:
         context.emit_notice(
             "probe", f"no answer within {_TIMEOUT_S:g} s about {', '.join(late[:3])} ({len(late)} in all)"
         )
     return results
 
 
-def _run_pending_checks(pending: queue.SimpleQueue[Any], results: queue.SimpleQueue[Any]) -> None:
-    while True:
-        try:
-            key, check = pending.get_nowait()
-        except queue.Empty:
-            return
-        try:
-            results.put((key, check()))
-        except Exception as error:
-            results.put((key, error))
-
-
-def _collect_results(
-    results: queue.SimpleQueue[Any], count: int, context: AttemptContext
-) -> list[tuple[CheckKey, Any]]:
-    collected: list[tuple[CheckKey, Any]] = []
-    deadline = time.monotonic() + _TIMEOUT_S
-    while len(collected) < count and time.monotonic() < deadline:
-        context.stop.check()
-        try:
-            collected.append(results.get(timeout=0.1))
-        except queue.Empty:
-            continue
-    return collected
-
-
 def _machine_checks(job: Job, sandbox: Sandbox) -> dict[CheckKey, ProbeCheck]:
     checks: dict[str, ProbeCheck] = {
-        "free_disk_bytes": lambda: hardware.free_disk_bytes(sandbox.root),
-        "memory_mb": hardware.memory_mb,
+        "free_disk_bytes": lambda: free_bytes(sandbox.root),
+        "memory_mb": machine_facts.memory_mb,
         "filesystem_limitations": lambda: _filesystem_limitations(sandbox),
     }
     if job.resources.gpus:
-        checks["gpus"] = lambda: hardware.list_gpus(os.environ)
+        checks["gpus"] = lambda: machine_facts.list_gpus(os.environ)
     if job.resources.gpus and job.resources.gpu.min_cuda:
-        checks["cuda"] = lambda: hardware.cuda_version(os.environ)
+        checks["cuda"] = lambda: machine_facts.cuda_version(os.environ)
     return {("machine", name): check for name, check in checks.items()}
 
 
@@ -115,7 +83,7 @@ def _filesystem_limitations(sandbox: Sandbox) -> list[str]:
     return [
         f"the file system of {folder} {limitation}"
         for folder in folders.values()
-        for limitation in hardware.filesystem_limitations(folder)
+        for limitation in machine_facts.filesystem_limitations(folder)
     ]
 
 
@@ -150,7 +118,7 @@ def _list_first(location: Location, resolve_secret: SecretResolver) -> None:
 def _machine_stats(results: Mapping[str, Any]) -> StageStats:
     return {
         "python": sys.version.split()[0],
-        "platform": hardware.platform_name(),
+        "platform": machine_facts.platform_name(),
         "host": os.uname().nodename,
         "cpus": len(os.sched_getaffinity(0)),
         "free_disk_bytes": results.get("free_disk_bytes"),
@@ -216,12 +184,12 @@ def _raise_if_unfit(job: Job, results: Mapping[str, Any], disk_bytes: int) -> No
             raise error
 
 
-def check_disk(free_bytes: int | None, required_bytes: int) -> FailedError | None:
-    if free_bytes is None or free_bytes >= required_bytes:
+def check_disk(available_bytes: int | None, required_bytes: int) -> FailedError | None:
+    if available_bytes is None or available_bytes >= required_bytes:
         return None
     return FailedError(
         "disk_full",
-        f"the job needs {required_bytes / _GB:.3f} GB of disk, but the scratch has {free_bytes / _GB:.3f} GB free",
+        f"the job needs {required_bytes / _GB:.3f} GB of disk, but the scratch has {available_bytes / _GB:.3f} GB free",
     )
 
 

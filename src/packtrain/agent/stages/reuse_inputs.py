@@ -15,6 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from packtrain.agent.context import AttemptContext, StageStats
+from packtrain.fileutil import temporary_path
 from packtrain.plan.codec import encode
 
 _INPUT_FOLDERS = ("input", "inputs")
@@ -34,7 +35,7 @@ def save_inputs(context: AttemptContext) -> None:
     fingerprint, target = context.checkpoint_state.inputs_fingerprint, context.reuse_folder
     if not fingerprint or target is None or _inputs_fingerprint(context.sandbox.root) != fingerprint:
         return
-    staging = target.with_name(f"{target.name}.{context.journal.emitter}")
+    staging = temporary_path(target)
     staging.mkdir(parents=True)
     try:
         for name in _INPUT_FOLDERS:

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from packtrain.agent.context import AttemptContext
-from packtrain.agent.stages import hardware
 from packtrain.agent.steps.variables import to_env_name
+from packtrain.fileutil import free_bytes
 from packtrain.plan import Input, Location, Secret
 from packtrain.plan.stream_config import STREAM_CONFIG_SUFFIX, STREAM_CONFIG_VARIABLE, StreamConfig
 from packtrain.transfer.cache import DownloadCache
@@ -98,7 +98,7 @@ def _sandbox_cache_folder(context: AttemptContext, size_bytes: int, allocated_by
         return Path(), 0
     folder = context.sandbox.streams / "cache"
     unused_bytes = disk_bytes - _disk_usage_bytes(context.sandbox.root)
-    available_bytes = min(unused_bytes, hardware.free_disk_bytes(context.sandbox.root)) - _OUTPUT_RESERVE_BYTES
+    available_bytes = min(unused_bytes, free_bytes(context.sandbox.root)) - _OUTPUT_RESERVE_BYTES
     # The folder may hold blocks of the previous execution, which count as available.
     available_bytes += _disk_usage_bytes(folder) - allocated_bytes
     return folder, max(0, min(size_bytes, available_bytes))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from packtrain.agent.context import AttemptContext, StageStats
 from packtrain.agent.live.progress import StageProgress
-from packtrain.agent.stages import hardware
+from packtrain.fileutil import free_bytes
 from packtrain.plan import Input
 from packtrain.transfer.archive.formats import may_be_archive, unpacked_format
 
@@ -109,9 +109,9 @@ def max_unpacked_bytes(context: AttemptContext, used_bytes: int) -> int:
         context: The execution.
         used_bytes: What other archives have extracted so far, counted against the job's `limits.disk`.
     """
-    free_bytes = int(hardware.free_disk_bytes(context.sandbox.root) * _MAX_DISK_SHARE)
+    disk_bytes = int(free_bytes(context.sandbox.root) * _MAX_DISK_SHARE)
     limit_bytes = context.job.limits.disk_bytes
-    return free_bytes if limit_bytes is None else min(free_bytes, max(limit_bytes - used_bytes, 0))
+    return disk_bytes if limit_bytes is None else min(disk_bytes, max(limit_bytes - used_bytes, 0))
 
 
 def _chmod_recursive(folder: Path, mode: int) -> None:

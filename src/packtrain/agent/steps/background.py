@@ -6,10 +6,10 @@ import threading
 from functools import partial
 from typing import Callable
 
-from packtrain.agent.parallel import run_parallel
 from packtrain.agent.processes.exit_status import StepError
 from packtrain.agent.processes.process_table import ProcessTable, ProcessTree
 from packtrain.errors import FailedError
+from packtrain.transfer.parallel import run_parallel
 
 
 class BackgroundSteps:

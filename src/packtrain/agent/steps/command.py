@@ -16,7 +16,6 @@ from packtrain.agent.context import AttemptContext
 from packtrain.agent.environments import StepCommand, StepEnvironment
 from packtrain.agent.environments.host import HostEnvironment
 from packtrain.agent.outputs.collect import collect_outputs, copy_logs
-from packtrain.agent.parallel import run_parallel
 from packtrain.agent.processes.error_patterns import classify_error
 from packtrain.agent.processes.exit_status import (
     CheckpointExit,
@@ -32,6 +31,7 @@ from packtrain.agent.steps.variables import StepVariables, task_variables
 from packtrain.errors import EXIT_RESUME_IN_PLACE, FailedError
 from packtrain.events import kinds
 from packtrain.plan import RunAction, StepResources
+from packtrain.transfer.parallel import run_parallel
 
 _STATUS_NOT_FOUND = 127  # a shell's status for a command that is not found
 _STATUS_TERMINATED = 143  # a shell's status for a command that SIGTERM ended

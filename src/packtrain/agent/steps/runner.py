@@ -13,7 +13,6 @@ from types import MappingProxyType
 from typing import Any, Callable
 
 from packtrain.agent.context import AttemptContext
-from packtrain.agent.parallel import run_parallel
 from packtrain.agent.processes.exit_status import CheckpointExit, StepError
 from packtrain.agent.processes.process_table import ProcessTree
 from packtrain.agent.steps.background import BackgroundSteps, StepLevel
@@ -23,6 +22,7 @@ from packtrain.agent.steps.variables import StepVariables
 from packtrain.errors import FailedError
 from packtrain.fileutil import atomic_write
 from packtrain.plan import ForAction, GroupAction, LaunchAction, RunAction, Step, UseAction
+from packtrain.transfer.parallel import run_parallel
 
 _POLL_INTERVAL_S = 0.1  # how often the watcher checks whether the steps have ended
 

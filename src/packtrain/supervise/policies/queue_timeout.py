@@ -22,7 +22,7 @@ def queue_timeout_policy(config: PolicyConfig) -> Policy:
             return []
         waiting = (state.jobs[job_id] for job_id in timing.waiting_jobs)
         overdue = [job for job in waiting if now >= job.changed_at + max_queue_s]
-        if not overdue or state.stats.timing.running_jobs:  # `stats` also knows the jobs that started since
+        if not overdue:
             return []
         timed_out = [job for job in overdue if now >= queue_deadline_at(state, job, config)]
         return [d for job in sorted(timed_out, key=lambda job: job.id) for d in _give_up(job, max_queue_s)]

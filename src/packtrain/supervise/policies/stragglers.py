@@ -101,9 +101,8 @@ def _is_saturated(state: RunState) -> bool:
 
     Copies have to be checked even then.
     """
-    if state.stats_stale_ok.timing.copied_jobs:
-        return False
-    return state.is_saturated or bool(state.stats.timing.waiting_jobs and not state.stats.timing.estimate_free_nodes())
+    timing = state.stats_stale_ok.timing
+    return bool(timing.waiting_jobs and not timing.copied_jobs and not timing.estimate_free_nodes())
 
 
 # Finding stragglers

@@ -11,12 +11,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from packtrain.errors import TransferError
+from packtrain.fileutil import atomic_writer, is_temporary_name
 from packtrain.plan import Location
 from packtrain.transfer.api import FULL_RANGE, ByteRange, ListedObject, ObjectInfo
 from packtrain.transfer.progress import OnBytesSent, ignore_bytes_sent
 from packtrain.transfer.urls import join_url, path_from_file_url, redact_url
 
-_TEMPORARY_PREFIX = ".packtrain-tmp-"
 _COPY_BLOCK_BYTES = 1 << 20
 _FAILURE_KIND_BY_ERRNO = {
     errno.ENOENT: ("object_missing", "does not exist"),
@@ -90,32 +90,17 @@ class FileBackend:
         adopt_uploads: bool = True,
     ) -> None:
         target = Path(path_from_file_url(location.url))
-        temporary = target.with_name(f"{_TEMPORARY_PREFIX}{os.getpid()}-{os.urandom(4).hex()}")
-        try:
-            with _map_os_errors(location.url):
-                target.parent.mkdir(parents=True, exist_ok=True)
-                _copy(path, temporary, on_bytes_sent)
-                temporary.replace(target)
-        finally:
-            with contextlib.suppress(OSError):
-                temporary.unlink()
+        with _map_os_errors(location.url):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with open(path, "rb") as source, atomic_writer(target, durable=True) as sink:
+                while block := source.read(_COPY_BLOCK_BYTES):
+                    sink.write(block)
+                    on_bytes_sent(len(block))
+                os.fchmod(sink.fileno(), stat.S_IMODE(os.fstat(source.fileno()).st_mode) & 0o777)
 
     def delete(self, location: Location) -> None:
         with _map_os_errors(location.url), contextlib.suppress(FileNotFoundError):
             Path(path_from_file_url(location.url)).unlink()
-
-
-def _copy(path: Path, target: Path, on_bytes_sent: OnBytesSent) -> None:
-    with open(path, "rb") as source, open(target, "xb") as sink:
-        while True:
-            block = source.read(_COPY_BLOCK_BYTES)
-            if not block:
-                break
-            sink.write(block)
-            on_bytes_sent(len(block))
-        os.fchmod(sink.fileno(), stat.S_IMODE(os.fstat(source.fileno()).st_mode) & 0o777)
-        sink.flush()
-        os.fsync(sink.fileno())
 
 
 def _info_from_stat(stat_result: os.stat_result) -> ObjectInfo:
@@ -128,7 +113,7 @@ def _info_from_stat(stat_result: os.stat_result) -> ObjectInfo:
 
 def _make_entry(prefix: Location, root: str, path: Path) -> ListedObject | None:
     """Return the entry of a file, or None if it is not a regular file or still being written."""
-    if path.name.startswith(_TEMPORARY_PREFIX) or not path.is_file():
+    if is_temporary_name(path.name) or not path.is_file():
         return None
     name = path.relative_to(root).as_posix()
     return ListedObject(name, path.stat().st_size, replace(prefix, url=join_url(prefix.url, name)))

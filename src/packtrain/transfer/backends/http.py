@@ -13,22 +13,21 @@ from packtrain.errors import FailedError, TransferError
 from packtrain.plan import Location, Secret
 from packtrain.transfer.api import FULL_RANGE, ByteRange, ListedObject, ObjectInfo, ObjectStream, SecretResolver
 from packtrain.transfer.http.client import Request, Response, send_request
-from packtrain.transfer.http.connect import basic_auth_header
+from packtrain.transfer.http.headers import INVALID_CHARACTER, parse_content_range
 from packtrain.transfer.http.response import (
     PARTIAL_CONTENT,
     RANGE_NOT_SATISFIABLE,
     error_from_response,
     parse_content_encoding,
-    parse_content_range,
     parse_object_info,
     parse_object_size,
 )
+from packtrain.transfer.http.routes import basic_auth_header
 from packtrain.transfer.progress import OnBytesSent, ignore_bytes_sent
 from packtrain.transfer.urls import redact_url
 
 _HEAD_UNSUPPORTED_STATUSES = frozenset({403, 405, 501})
 _CREDENTIAL_HEADER = re.compile(r"auth|cookie|token|secret|key|passw|signature|credential", re.IGNORECASE)
-_INVALID_HEADER_CHARACTER = re.compile(r"[^\x20-\x7e\x80-\xff\t]")
 
 
 class HttpStream:
@@ -48,14 +47,20 @@ class HttpStream:
         self._response.close()
 
 
-class EmptyHttpStream(HttpStream):
-    """The end of an object; the body of the response (416) is not part of it."""
+class EmptyStream:
+    """A stream at the end of an object."""
+
+    def __init__(self, info: ObjectInfo, start: int) -> None:
+        self.info, self.start = info, start
 
     def read(self, size: int, /) -> bytes:
         return b""
 
     def readinto(self, buffer: memoryview, /) -> int:
         return 0
+
+    def close(self) -> None:
+        """Do nothing."""
 
 
 class GzipStream(HttpStream):
@@ -165,7 +170,7 @@ def split_secret_headers(location: Location, resolve_secret: SecretResolver) -> 
 
 def _validate_header_value(name: str, value: str) -> str:
     """Return the stripped value. Raises FailedError without quoting the secret."""
-    if _INVALID_HEADER_CHARACTER.search(value.strip()):
+    if INVALID_CHARACTER.search(value.strip()):
         raise FailedError("access_denied", f"the value of the header {name} has characters that cannot be sent")
     return value.strip()
 
@@ -186,7 +191,7 @@ def stream_from_response(response: Response, byte_range: ByteRange, has_credenti
     encoding = parse_content_encoding(response)
     if encoding is not None:
         return _make_gzip_stream(response, encoding)
-    start = parse_content_range(response)[0] if response.status == PARTIAL_CONTENT else 0
+    start = parse_content_range(response.headers)[0] if response.status == PARTIAL_CONTENT else 0
     if start not in (0, byte_range.start):
         message = f"{redact_url(response.url)} returned another byte range than requested (from {byte_range.start})"
         raise TransferError("service_unavailable", message, redact_url(response.url))
@@ -198,7 +203,8 @@ def _make_empty_stream(response: Response, byte_range: ByteRange, has_credential
     size = parse_object_size(response)
     if size is None or byte_range.start < size:
         raise error_from_response(response, has_credentials)
-    return EmptyHttpStream(response, parse_object_info(response), byte_range.start)
+    response.close()
+    return EmptyStream(parse_object_info(response), byte_range.start)
 
 
 def _make_gzip_stream(response: Response, encoding: str) -> ObjectStream:

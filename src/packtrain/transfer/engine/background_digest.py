@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
+from packtrain.transfer.background import BackgroundWorker
 from packtrain.transfer.cancellation import CancelCheck
 from packtrain.transfer.integrity.digests import Digests
 
@@ -24,19 +25,15 @@ class BackgroundDigest:
 
     def __init__(self, digests: Digests, readinto: ReadInto) -> None:
         self._digests, self._readinto = digests, readinto
-        self._condition = threading.Condition()
-        self._available_bytes = 0
+        self._position = 0
         self._cached_blocks: dict[int, memoryview] = {}  # by position in the file
-        self._is_stopping = False
-        self._error: BaseException | None = None
-        self._thread = threading.Thread(target=self._run, name="digest", daemon=True)
-        self._thread.start()
+        self._free_slots = threading.Semaphore(_MAX_CACHED_BLOCKS)
+        self._is_stopped = False
+        self._worker: BackgroundWorker[int] = BackgroundWorker(self._hash_up_to, "digest")
 
     def advance(self, available_bytes: int) -> None:
         """Move the frontier: all bytes before `available_bytes` are written."""
-        with self._condition:
-            self._available_bytes = available_bytes
-            self._condition.notify_all()
+        self._worker.put(available_bytes)
 
     def offer(self, position: int, block: memoryview) -> bool:
         """Offer the block at the frontier, before the frontier advances, so that it need not be read from disk.
@@ -46,57 +43,39 @@ class BackgroundDigest:
         Returns:
             Whether the block is cached. Its buffer must not be used again then.
         """
-        with self._condition:
-            self._condition.wait_for(
-                lambda: len(self._cached_blocks) < _MAX_CACHED_BLOCKS or self._is_stopping, _OFFER_TIMEOUT_S
-            )
-            if self._is_stopping or len(self._cached_blocks) >= _MAX_CACHED_BLOCKS:
-                return False
+        is_free = self._free_slots.acquire(timeout=_OFFER_TIMEOUT_S)
+        if is_free:
             self._cached_blocks[position] = block
-            return True
+        return is_free
 
     def finish(self, check_cancelled: CancelCheck) -> Digests:
         """Wait until all available bytes are hashed, and return the digests."""
-        self.stop(discard=False)
-        while self._thread.is_alive():
-            check_cancelled()
-            self._thread.join(0.1)
-        if self._error is not None:
-            raise self._error
+        self._worker.finish(check_cancelled)
         return self._digests
 
-    def stop(self, discard: bool = True) -> None:
-        """Stop the thread after the available bytes, or at once if the digests are discarded."""
-        with self._condition:
-            self._is_stopping = True
-            if discard:
-                self._available_bytes = 0
-            self._condition.notify_all()
-        if discard:
-            self._thread.join()
+    def stop(self) -> None:
+        """Stop hashing and discard the digests."""
+        self._is_stopped = True
+        self._worker.cancel()
 
-    def _run(self) -> None:
-        try:
-            self._hash_available(memoryview(bytearray(_READ_BYTES)))
-        except BaseException as error:
-            self._error = error
-
-    def _hash_available(self, buffer: memoryview) -> None:
-        position = 0
-        while True:
-            with self._condition:
-                while self._available_bytes <= position and not self._is_stopping:
-                    self._condition.wait()
-                frontier, cached = self._available_bytes, self._cached_blocks.pop(position, None)
-                self._condition.notify_all()
-            if frontier <= position:
-                return
-            chunk = self._read(buffer[: min(_READ_BYTES, frontier - position)], position) if cached is None else cached
+    def _hash_up_to(self, frontier: int) -> None:
+        buffer = memoryview(b"")
+        while self._position < frontier and not self._is_stopped:
+            chunk = self._cached_blocks.pop(self._position, None)
+            if chunk is not None:
+                self._free_slots.release()
+            else:
+                buffer = buffer or memoryview(bytearray(_READ_BYTES))
+                chunk = self._read(buffer[: self._next_cached(frontier) - self._position])
             self._digests.update(chunk)
-            position += len(chunk)
+            self._position += len(chunk)
 
-    def _read(self, buffer: memoryview, position: int) -> memoryview:
-        count = self._readinto(buffer, position)
+    def _next_cached(self, frontier: int) -> int:
+        """Return the end of the bytes that must be read from the file."""
+        return min((position for position in list(self._cached_blocks) if position > self._position), default=frontier)
+
+    def _read(self, buffer: memoryview) -> memoryview:
+        count = self._readinto(buffer, self._position)
         if not count:
             raise OSError("the partial file was truncated while it was read")
         return buffer[:count]

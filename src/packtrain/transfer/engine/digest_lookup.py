@@ -17,10 +17,9 @@ from packtrain.transfer.api import Replica
 from packtrain.transfer.cancellation import CancelCheck, cancellation_scope
 from packtrain.transfer.engine.coordinator import POLL_INTERVAL_S, FetchCoordinator
 from packtrain.transfer.engine.worker import SMALL_OBJECT_BYTES
-from packtrain.transfer.urls import url_scheme
+from packtrain.transfer.urls import is_federated, url_scheme
 
 MAX_DIGEST_WAIT_S = 5.0
-_FEDERATION_SCHEMES = ("osdf", "pelican")
 
 
 class DigestLookup:
@@ -84,8 +83,8 @@ class DigestLookup:
 
 def _may_provide_digest(location: Location, size: int | None) -> bool:
     """Return whether a lookup may find a digest that responses lack; S3 omits it only in partial responses."""
-    scheme = url_scheme(location.url)
-    return scheme in _FEDERATION_SCHEMES or (scheme == "s3" and (size is None or size > SMALL_OBJECT_BYTES))
+    is_s3 = url_scheme(location.url) == "s3"
+    return is_federated(location.url) or (is_s3 and (size is None or size > SMALL_OBJECT_BYTES))
 
 
 class _LookupCancelledError(Exception):

@@ -10,7 +10,7 @@ from packtrain.transfer.engine.background_digest import BackgroundDigest
 from packtrain.transfer.engine.fetch_request import FetchRequest
 from packtrain.transfer.engine.part_file import PartFile
 from packtrain.transfer.engine.resume_log import ObjectIdentity
-from packtrain.transfer.integrity.digests import Digests, check_digest_affordable
+from packtrain.transfer.integrity.digests import Digests, can_compute
 
 _MAX_ALWAYS_HASHED_BYTES = 64 << 20  # files up to this size always get a sha256, at no noticeable cost
 
@@ -29,19 +29,14 @@ class FileSink:
 
     def resume(self, identity: ObjectIdentity, done: Collection[int]) -> None:
         """Continue a partial file in which the blocks `done` are written."""
-        self._check_digest_affordable(identity)
         self._start_tracking(identity)
         for index in done:
             self._written_blocks[index] = 1
         self._advance_frontier()
 
     def begin(self, identity: ObjectIdentity) -> None:
-        self._check_digest_affordable(identity)
         self._part_file.begin(identity)
         self._start_tracking(identity)
-
-    def _check_digest_affordable(self, identity: ObjectIdentity) -> None:
-        check_digest_affordable(self._request.remote_file.name, self._request.remote_file.digest, identity.size)
 
     def begin_unsized(self) -> None:
         self._stop_digest()
@@ -108,7 +103,9 @@ class FileSink:
     def _start_tracking(self, identity: ObjectIdentity) -> None:
         self._stop_digest()
         self._identity, self._written_blocks, self._frontier = identity, bytearray(identity.n_blocks), 0
-        self.server_digest = None if self._request.checksums else identity.digest
+        # A resume log may be from a process that could compute a crc32c.
+        is_usable = identity.digest is not None and can_compute(identity.digest.algorithm)
+        self.server_digest = identity.digest if is_usable and not self._request.checksums else None
         self._start_digest(self._request.remote_file.digest or self.server_digest)
 
     def _start_digest(self, expected: Digest | None) -> None:

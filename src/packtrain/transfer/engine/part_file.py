@@ -7,7 +7,6 @@ target. The partial file is locked while it is open, so that two processes do no
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
     from packtrain.transfer.integrity.block_checksums import BlockChecksums
 
 _MIN_PREALLOCATED_BYTES = 64 << 20
-_O_NOATIME = getattr(os, "O_NOATIME", 0)
 
 
 class PartFile:
@@ -125,8 +123,6 @@ class PartFile:
             if fd is None:
                 return False
             self._fd = fd
-            with contextlib.suppress(OSError):  # reading samples should not write access times to the disk
-                fcntl.fcntl(self._fd, fcntl.F_SETFL, _O_NOATIME)
         return True
 
     def _create_resume_log(self, identity: ObjectIdentity) -> None:

@@ -11,17 +11,17 @@ import time
 from collections.abc import Sequence
 from typing import Protocol
 
+from packtrain.backoff import Backoff
 from packtrain.errors import FailedError, TransferError
 from packtrain.plan import Location
 from packtrain.transfer import registry
 from packtrain.transfer.api import Replica, SecretResolver
 from packtrain.transfer.engine.source_selector import SourceSelector
 from packtrain.transfer.retry import PERMANENT_KINDS, combine_errors
-from packtrain.transfer.urls import redact_url, url_scheme
+from packtrain.transfer.urls import is_federated, redact_url
 
-_FEDERATION_SCHEMES = frozenset({"osdf", "pelican"})
 _RESOLVE_INTERVAL_S = 1.0
-_MAX_BACKOFF_S = 15.0
+_BACKOFF = Backoff(0.25, 15.0)
 
 
 class ResolverHost(Protocol):
@@ -49,7 +49,7 @@ class _Address:
     def __init__(self, location: Location, rank: int) -> None:
         self.location, self.rank = location, rank
         self.is_resolving = self.is_resolved = self.is_refused = False
-        self.next_resolve_at, self.failed_at, self.backoff_s = float("-inf"), float("-inf"), _RESOLVE_INTERVAL_S / 4
+        self.next_resolve_at, self.failed_at, self.n_failures = float("-inf"), float("-inf"), 0
         self.last_error: TransferError | None = None
 
 
@@ -71,7 +71,7 @@ class SourceResolver:
             ):
                 continue
             address.is_resolving = True
-            if url_scheme(address.location.url) in _FEDERATION_SCHEMES:
+            if is_federated(address.location.url):
                 threading.Thread(target=self._resolve, args=(address,), name="resolve-replicas", daemon=True).start()
             else:
                 self._resolve(address)
@@ -79,7 +79,7 @@ class SourceResolver:
     def _needs_resolving(self, address: _Address, now: float) -> bool:
         if not address.is_resolved:
             return True
-        if url_scheme(address.location.url) not in _FEDERATION_SCHEMES:
+        if not is_federated(address.location.url):
             return False
         return not any(s.is_usable(now) for s in self._host.sources.source_stats if s.rank == address.rank)
 
@@ -119,9 +119,9 @@ class SourceResolver:
             address.is_resolving, address.last_error, address.failed_at = False, error, now
             # A director that accepted our token before will accept the renewed one.
             address.is_refused = error.kind in PERMANENT_KINDS and not address.is_resolved
-            wait_s = max(address.backoff_s, error.retry_after_s or 0.0)
+            address.n_failures += 1
+            wait_s = max(_BACKOFF.delay_s(address.n_failures), error.retry_after_s or 0.0)
             address.next_resolve_at = now + max(0.0, min(wait_s, self._host.retry_ends_at() - now))
-            address.backoff_s = min(2 * address.backoff_s, _MAX_BACKOFF_S)
             has_failed = not self._host.sources.source_stats and not self.can_still_resolve(self._host.retry_ends_at())
         if has_failed:
             self._host.fail(combine_errors(self.errors()))

@@ -6,15 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
+from packtrain.backoff import Backoff
 from packtrain.errors import TransferError
 from packtrain.transfer.api import Replica
 from packtrain.transfer.credentials import AUTHORIZED_HOSTS, has_credentials
 from packtrain.transfer.retry import PERMANENT_KINDS
 
 MAX_CONNECTIONS_PER_SOURCE = 64
-_INITIAL_BACKOFF_S = 0.25
-_MAX_BACKOFF_S = 15.0
-_MAX_ONLY_SOURCE_BACKOFF_S = 1.0
+_BACKOFF = Backoff(0.25, 15.0)
+_ONLY_SOURCE_BACKOFF = Backoff(0.25, 1.0)
 _LONG_OUTAGE_FAILURES = 30  # consecutive failures after which even the only source backs off longer
 _KINDS_UNRELATED_TO_LOAD = frozenset({"digest_mismatch", "truncated", "unexpected_content"})
 _CREDENTIAL_KINDS = frozenset({"access_denied", "secret_missing"})
@@ -205,13 +205,11 @@ class SourceStats:
         return error.kind in _CREDENTIAL_KINDS and (self.received_bytes > 0 or self.replica.label in AUTHORIZED_HOSTS)
 
     def _backoff_s(self, error: TransferError, is_only_source: bool, remaining_s: float) -> float:
-        max_backoff_s = (
-            _MAX_ONLY_SOURCE_BACKOFF_S if is_only_source and self.n_failures < _LONG_OUTAGE_FAILURES else _MAX_BACKOFF_S
-        )
+        is_short = is_only_source and self.n_failures < _LONG_OUTAGE_FAILURES
+        backoff = _ONLY_SOURCE_BACKOFF if is_short else _BACKOFF
         if remaining_s <= 0:
-            return max_backoff_s  # the retry timeout expired, unless another source makes progress meanwhile
-        doublings = min(self.n_failures - 1, 10)
+            return backoff.max_s  # the retry timeout expired, unless another source makes progress meanwhile
+        n_failures = self.n_failures
         if is_only_source and error.kind in _KINDS_UNRELATED_TO_LOAD:
-            doublings = max(0, doublings - _FAILURES_WITHOUT_BACKOFF)
-        backoff_s = min(_INITIAL_BACKOFF_S * 2.0**doublings, max_backoff_s)
-        return min(max(backoff_s, error.retry_after_s or 0.0), remaining_s)
+            n_failures -= _FAILURES_WITHOUT_BACKOFF
+        return min(max(backoff.delay_s(max(1, n_failures)), error.retry_after_s or 0.0), remaining_s)

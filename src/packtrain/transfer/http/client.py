@@ -1,35 +1,33 @@
-"""Send a request, follow redirects and return the response.
-
-Credentials are in `Request.secret_headers`. They are sent only to the origin (scheme, host, port) of the request's own
-URL, never to another one that a redirect names.
-"""
+"""Send a request and return the response: the entry point of the HTTP client."""
 
 from __future__ import annotations
 
 import contextlib
-import re
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from urllib.parse import urljoin
 
 from packtrain import __version__
 from packtrain.errors import TransferError
-from packtrain.transfer.cancellation import check_cancelled
-from packtrain.transfer.http.connect import Route, connect, forward_proxy_headers, route_for
-from packtrain.transfer.http.connection import Http11Connection, ResponseHead
+from packtrain.transfer.http.connect import connect
+from packtrain.transfer.http.connection import Http11Connection, Http11Response
 from packtrain.transfer.http.error_mapping import NETWORK_ERRORS, map_errors, to_transfer_error
-from packtrain.transfer.http.headers import Headers
+from packtrain.transfer.http.headers import INVALID_CHARACTER, Headers, printable
 from packtrain.transfer.http.pool import POOL
+from packtrain.transfer.http.redirects import (
+    MAX_REDIRECTS,
+    invalid_redirect_error,
+    may_send_credentials,
+    redirect_target,
+    too_many_redirects_error,
+)
 from packtrain.transfer.http.request_body import RequestBody, body_length, open_body
-from packtrain.transfer.http.response_body import make_response_body
+from packtrain.transfer.http.routes import Route, route_for
 from packtrain.transfer.progress import OnBytesSent, ignore_bytes_sent
-from packtrain.transfer.urls import invalid_url_error, redact_url, url_origin
+from packtrain.transfer.urls import invalid_url_error, redact_url
 
-MAX_REDIRECTS = 10
-_REDIRECT_STATUSES = frozenset({301, 302, 303, 307, 308})
 _MAX_READ_BYTES = 1 << 20
-_CONTROL_CHARACTERS = re.compile(r"[\r\n\0]")
-_METHOD_PRESERVING_STATUSES = frozenset({307, 308})
+_logger = logging.getLogger("packtrain.transfer.http")
 
 
 @dataclass(frozen=True)
@@ -45,21 +43,22 @@ class Request:
 
 
 class Response:
-    """Status, headers and body. `credentials_sent` is whether this server received the secret headers.
-
-    `trailers` are the fields after a chunked body, empty until the body is read to its end.
-    """
+    """Status, headers and body. `credentials_sent` is whether this server received the secret headers."""
 
     def __init__(
-        self, connection: Http11Connection, head: ResponseHead, route: Route, method: str, credentials_sent: bool
+        self, connection: Http11Connection, response: Http11Response, route: Route, credentials_sent: bool
     ) -> None:
         self.url, self.credentials_sent = route.url, credentials_sent
-        self.status, self.reason, self.headers = head.status, head.reason, head.headers
-        self.trailers = Headers()
-        self.round_trip_s = connection.round_trip_s
-        self._connection, self._route, self._keep_alive = connection, route, head.keep_alive
-        self._body = make_response_body(connection, head, method, self.trailers)
+        self.status, self.reason = response.status, printable(response.reason)
+        self.headers = Headers(response.headers.items())
+        self.round_trip_s = connection.measure_round_trip_s()
+        self._connection, self._response, self._route = connection, response, route
         self._closed = False
+
+    @property
+    def trailers(self) -> Headers:
+        """The fields after a chunked body, empty until the body is read to its end."""
+        return self._response.trailers
 
     def read(self, size: int, /) -> bytes:
         """Return up to `size` available bytes, b"" at the end. Raises TransferError if the body is truncated."""
@@ -68,8 +67,9 @@ class Response:
 
     def readinto(self, buffer: memoryview, /) -> int:
         try:
-            return self._body.readinto(buffer)
+            return self._response.readinto(buffer)
         except NETWORK_ERRORS as error:
+            self._response.keep_alive = False
             raise to_transfer_error(error, self.url) from error
 
     def read_text(self, max_bytes: int = 1 << 20) -> str:
@@ -86,8 +86,9 @@ class Response:
         """Release the connection to the pool if the body was read completely, else close it."""
         if self._closed:
             return
-        self._closed = True
-        if self._keep_alive and self._body.can_reuse_connection():
+        is_complete, self._closed = self._response.is_complete(), True
+        self._response.close()
+        if self._response.keep_alive and is_complete:
             POOL.release(self._route.pool_key, self._connection)
         else:
             self._connection.close()
@@ -98,95 +99,75 @@ def send_request(request: Request, max_redirects: int = MAX_REDIRECTS) -> Respon
     url = request.url
     for _ in range(max_redirects + 1):
         response = _send_single_request(request, url)
-        target = _redirect_target(response, request.method)
+        try:
+            target = redirect_target(request.method, response.url, response.status, response.headers)
+        except BaseException:
+            response.close()
+            raise
         if target is None or max_redirects == 0:
             return response
         response.close()
+        _logger.debug("%s redirects to %s", redact_url(url), redact_url(target))
         url = target
-    raise TransferError(
-        "service_unavailable",
-        f"{redact_url(request.url)} redirects more than {max_redirects} times",
-        redact_url(request.url),
-    )
-
-
-def _redirect_target(response: Response, method: str) -> str | None:
-    location = response.headers.get("Location")
-    allowed = _REDIRECT_STATUSES if method in ("GET", "HEAD") else _METHOD_PRESERVING_STATUSES
-    if not location or response.status not in allowed:
-        return None
-    try:
-        return urljoin(response.url, location)
-    except ValueError as error:
-        response.close()
-        raise _bad_redirect(response.url, error) from error
-
-
-def _bad_redirect(url: str, error: ValueError) -> TransferError:
-    """Return a transient error, because the server may recover."""
-    return TransferError(
-        "service_unavailable", f"{redact_url(url)} redirects to an invalid URL ({error})", redact_url(url)
-    )
+    raise too_many_redirects_error(request.url, max_redirects)
 
 
 def _send_single_request(request: Request, url: str) -> Response:
-    route, head, is_same_origin = _prepare(request, url)
-    pooled = POOL.acquire(route.pool_key) if request.body is None else None
+    try:
+        send_credentials, route = may_send_credentials(request.url, url), route_for(url)
+        headers = _build_headers(request, route, send_credentials)
+    except ValueError as error:
+        is_redirect = url != request.url
+        raise (invalid_redirect_error if is_redirect else invalid_url_error)(request.url, error) from error
+    can_repeat = request.body is None and request.method != "POST"
+    pooled = POOL.acquire(route.pool_key) if can_repeat else None
     if pooled is not None:
         try:
-            return _send_on_connection(pooled, request, head, route, is_same_origin)
-        except TransferError:
-            pass  # the server may have closed the idle connection, so a new one is tried
-    connection = Http11Connection(connect(route, check_cancelled))
-    return _send_on_connection(connection, request, head, route, is_same_origin)
-
-
-def _prepare(request: Request, url: str) -> tuple[Route, bytes, bool]:
-    """Return the route, the request head, and whether credentials may be sent."""
-    try:
-        is_same_origin, route = url_origin(url) == url_origin(request.url), route_for(url)
-        return route, _format_request_head(request, route, is_same_origin), is_same_origin
-    except ValueError as error:
-        raise (invalid_url_error(url, error) if url == request.url else _bad_redirect(request.url, error)) from error
+            return _send_on_connection(pooled, request, headers, route, send_credentials)
+        except TransferError as error:  # the server may have closed the idle connection
+            _logger.debug("%s: retry on a new connection after: %s", redact_url(url), error.detail)
+    return _send_on_connection(connect(route), request, headers, route, send_credentials)
 
 
 def _send_on_connection(
-    connection: Http11Connection, request: Request, request_head: bytes, route: Route, send_credentials: bool
+    connection: Http11Connection, request: Request, headers: dict[str, str], route: Route, send_credentials: bool
 ) -> Response:
+    _logger.debug("%s %s", request.method, redact_url(route.url))
     try:
         with map_errors(route.url):
-            _write_request(connection, request, request_head)
-            return Response(connection, connection.read_response_head(), route, request.method, send_credentials)
+            _write_request(connection, request, route.target, headers)
+            response = Response(connection, connection.getresponse(), route, send_credentials)
     except BaseException:
         connection.close()
         raise
+    _logger.debug("%s returned %d %s", redact_url(route.url), response.status, response.reason)
+    return response
 
 
-def _write_request(connection: Http11Connection, request: Request, request_head: bytes) -> None:
+def _write_request(connection: Http11Connection, request: Request, target: str, headers: dict[str, str]) -> None:
     if request.body is None:
-        connection.write_request(request_head, None)
+        connection.request(request.method, target, headers=headers)
         return
     # A server that rejects a request early closes the connection during the upload; its response says why.
     with (
         open_body(request.body, request.on_bytes_sent) as body,
         contextlib.suppress(BrokenPipeError, ConnectionResetError),
     ):
-        connection.write_request(request_head, body)
+        connection.request(request.method, target, body, headers)
 
 
-def _format_request_head(request: Request, route: Route, send_credentials: bool) -> bytes:
-    fields = {
+def _build_headers(request: Request, route: Route, send_credentials: bool) -> dict[str, str]:
+    headers = {
         "Host": route.host_header,
         "User-Agent": f"packtrain/{__version__}",
         "Accept-Encoding": "identity",
         "Connection": "keep-alive" if POOL.is_enabled else "close",
-        **forward_proxy_headers(route),
+        **({} if route.uses_tls else route.proxy_headers),
         **request.headers,
         **(request.secret_headers if send_credentials else {}),
     }
     if request.body is not None:
-        fields["Content-Length"] = str(body_length(request.body))
-    lines = [f"{request.method} {route.target} HTTP/1.1", *(f"{name}: {value}" for name, value in fields.items())]
-    if any(_CONTROL_CHARACTERS.search(line) for line in lines):
+        headers["Content-Length"] = str(body_length(request.body))
+    if any(INVALID_CHARACTER.search(text) for item in headers.items() for text in item):
         raise TransferError("unsupported", f"{redact_url(route.url)}: a header has characters that cannot be sent")
-    return "\r\n".join([*lines, "", ""]).encode("latin-1", "replace")
+    return headers

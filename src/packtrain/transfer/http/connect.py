@@ -1,112 +1,51 @@
-"""Open connections: TCP, proxies from the environment, verified TLS.
-
-Timeouts (see `connection`) apply to silence, not to the whole transfer: a slow transfer that makes progress is never
-aborted.
-"""
+"""Open connections: TCP, a tunnel through a proxy, TLS."""
 
 from __future__ import annotations
 
 import errno
-import functools
+import logging
 import os
 import select
 import socket
 import time
-from base64 import b64encode
-from collections.abc import Hashable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
-from urllib.parse import SplitResult, unquote, urlsplit
+from urllib.parse import SplitResult
 
-from packtrain.errors import TransferError
-from packtrain.transfer.cancellation import CancelCheck
-from packtrain.transfer.http import connection
+from packtrain.transfer.cancellation import check_cancelled
+from packtrain.transfer.http.connection import Http11Connection
 from packtrain.transfer.http.error_mapping import map_errors
-from packtrain.transfer.http.proxies import proxy_for
-from packtrain.transfer.urls import redact_url, url_origin
+from packtrain.transfer.http.headers import printable
+from packtrain.transfer.http.routes import Route
+from packtrain.transfer.http.tls import ssl_context_from_environ
+from packtrain.transfer.urls import redact_url
 
 if TYPE_CHECKING:
     import ssl
 
+CONNECT_TIMEOUT_S = 10.0
 _POLL_INTERVAL_S = 0.25
 _ADDRESS_TIMEOUT_S = 2.0  # per address while the host has others
 _UNREACHABLE_ADDRESSES: set[Any] = set()  # addresses whose last connection attempt failed
-_DEFAULT_PORTS = {"http": ":80", "https": ":443"}
-CA_BUNDLES = (
-    "/etc/ssl/certs/ca-certificates.crt",
-    "/etc/pki/tls/certs/ca-bundle.crt",
-    "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",
-    "/etc/ssl/ca-bundle.pem",
-    "/etc/ssl/cert.pem",
-)
+_logger = logging.getLogger("packtrain.transfer.http")
 
 
-@dataclass(frozen=True)
-class Route:
-    """How to reach a URL. Routes with equal `pool_key`s may share a connection."""
-
-    url: str
-    url_parts: SplitResult
-    proxy: SplitResult | None
-
-    @property
-    def pool_key(self) -> Hashable:
-        return url_origin(self.url), self.proxy
-
-    @property
-    def host_header(self) -> str:
-        """The Host header, identical to the one that `sigv4` signs."""
-        host = self.url_parts.netloc.rpartition("@")[2]
-        default = _DEFAULT_PORTS[self.url_parts.scheme]
-        host = host[: -len(default)] if host.endswith(default) else host
-        return host if host.isascii() else host.encode("idna").decode()
-
-    @property
-    def target(self) -> str:
-        """The request target; a forward proxy needs the absolute URL."""
-        return _format_request_target(
-            self.url_parts, is_absolute=self.proxy is not None and self.url_parts.scheme == "http"
-        )
-
-
-def route_for(url: str) -> Route:
-    """Return the route to a URL. Raises TransferError if it is not http or https."""
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise TransferError("unsupported", f"{redact_url(url)} is not an http or https URL", redact_url(url))
-    return Route(url, parts, proxy_for(parts))
-
-
-def is_local_server(url: str) -> bool:
-    """Return whether the server's IP address belongs to this machine, tested by binding to it."""
-    try:
-        route = route_for(url)
-        host = "127.0.0.1" if route.url_parts.hostname == "localhost" else route.url_parts.hostname or ""
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        socket.inet_pton(family, host)  # host names are not resolved
-        with socket.socket(family) as probe:
-            probe.bind((host, 0))
-    except (OSError, ValueError, TransferError):  # invalid URLs are reported when they are used
-        return False
-    return route.proxy is None
-
-
-def connect(route: Route, check_cancelled: CancelCheck = lambda: None) -> socket.socket:
-    """Connect to the route's server; `check_cancelled` is called several times per second."""
-    proxy, uses_tls = route.proxy, route.url_parts.scheme == "https"
-    context = _ssl_context_from_environ() if uses_tls else None  # reports an unreadable CA bundle before connecting
-    with map_errors(route.url, connecting=True, proxy=proxy.hostname if proxy else None):
-        sock = _connect_tcp(proxy or route.url_parts, check_cancelled)
+def connect(route: Route) -> Http11Connection:
+    """Connect to the route's server."""
+    proxy, uses_tls = route.proxy, route.uses_tls
+    context = ssl_context_from_environ() if uses_tls else None  # reports an unreadable CA bundle before connecting
+    _logger.debug("connect to %s%s", redact_url(route.url), f" through the proxy {proxy.hostname}" if proxy else "")
+    with map_errors(route.url, CONNECT_TIMEOUT_S, proxy.hostname if proxy else None):
+        sock = _connect_tcp(proxy or route.url_parts)
         try:
             if proxy and uses_tls:
-                _open_tunnel(sock, proxy, route.url_parts)
-            return _start_tls(sock, context, route, check_cancelled) if context else sock
+                _open_tunnel(sock, route)
+            return Http11Connection(_start_tls(sock, context, route) if context else sock)
         except BaseException:
             sock.close()
             raise
 
 
-def _connect_tcp(url_parts: SplitResult, check_cancelled: CancelCheck) -> socket.socket:
+def _connect_tcp(url_parts: SplitResult) -> socket.socket:
     """Connect to the first reachable address of the host; recently unreachable ones are tried last."""
     host, port = url_parts.hostname or "", url_parts.port or (443 if url_parts.scheme == "https" else 80)
     name = host.encode("ascii" if host.isascii() else "idna")  # otherwise getaddrinfo imports the large IDNA codec
@@ -117,12 +56,7 @@ def _connect_tcp(url_parts: SplitResult, check_cancelled: CancelCheck) -> socket
     for family, kind, protocol, _, address in addresses:
         sock = socket.socket(family, kind, protocol)
         try:
-            _connect_socket(
-                sock,
-                address,
-                check_cancelled,
-                connection.CONNECT_TIMEOUT_S if address == addresses[-1][4] else _ADDRESS_TIMEOUT_S,
-            )
+            _connect_socket(sock, address, CONNECT_TIMEOUT_S if address == addresses[-1][4] else _ADDRESS_TIMEOUT_S)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             _UNREACHABLE_ADDRESSES.discard(address)
             return sock
@@ -135,7 +69,7 @@ def _connect_tcp(url_parts: SplitResult, check_cancelled: CancelCheck) -> socket
     raise last_error
 
 
-def _connect_socket(sock: socket.socket, address: Any, check_cancelled: CancelCheck, timeout_s: float) -> None:
+def _connect_socket(sock: socket.socket, address: Any, timeout_s: float) -> None:
     sock.setblocking(False)
     deadline, poller = time.monotonic() + timeout_s, select.poll()
     error = sock.connect_ex(address)
@@ -151,32 +85,26 @@ def _connect_socket(sock: socket.socket, address: Any, check_cancelled: CancelCh
         raise OSError(error, os.strerror(error))
 
 
-def _open_tunnel(sock: socket.socket, proxy: SplitResult, url_parts: SplitResult) -> None:
-    host = (url_parts.hostname or "").encode("idna").decode()
-    authority = f"{f'[{host}]' if ':' in host else host}:{url_parts.port or 443}"
-    lines = [f"CONNECT {authority} HTTP/1.1", f"Host: {authority}"]
-    lines += [f"{name}: {value}" for name, value in proxy_headers(proxy).items()]
-    http = connection.Http11Connection(sock)
-    http.write_request("\r\n".join([*lines, "", ""]).encode("latin-1"), None)
-    head = http.read_response_head()
-    if head.status != 200:
-        raise OSError(f"the proxy returned {head.status} {head.reason}")
+def _open_tunnel(sock: socket.socket, route: Route) -> None:
+    host = (route.url_parts.hostname or "").encode("idna").decode()
+    authority = f"{f'[{host}]' if ':' in host else host}:{route.url_parts.port or 443}"
+    tunnel = Http11Connection(sock)
+    tunnel.request("CONNECT", authority, headers={"Host": authority, **route.proxy_headers})
+    response = tunnel.getresponse()
+    if response.status != 200:
+        raise OSError(f"the proxy returned {response.status} {printable(response.reason)}")
 
 
-def _start_tls(
-    sock: socket.socket, context: ssl.SSLContext, route: Route, check_cancelled: CancelCheck
-) -> ssl.SSLSocket:
+def _start_tls(sock: socket.socket, context: ssl.SSLContext, route: Route) -> ssl.SSLSocket:
     """Wrap the socket in TLS and verify the server; errors name the server, also behind a proxy."""
-    with map_errors(route.url, connecting=True):
-        return _handshake(sock, context, route.url_parts.hostname, check_cancelled)
+    with map_errors(route.url, CONNECT_TIMEOUT_S):
+        return _handshake(sock, context, route.url_parts.hostname)
 
 
-def _handshake(
-    sock: socket.socket, context: ssl.SSLContext, host: str | None, check_cancelled: CancelCheck
-) -> ssl.SSLSocket:
+def _handshake(sock: socket.socket, context: ssl.SSLContext, host: str | None) -> ssl.SSLSocket:
     tls_socket = context.wrap_socket(sock, server_hostname=host, do_handshake_on_connect=False)
     tls_socket.settimeout(_POLL_INTERVAL_S)
-    deadline = time.monotonic() + connection.CONNECT_TIMEOUT_S
+    deadline = time.monotonic() + CONNECT_TIMEOUT_S
     try:
         while True:
             try:
@@ -189,47 +117,3 @@ def _handshake(
     except BaseException:
         tls_socket.close()
         raise
-
-
-def proxy_headers(proxy: SplitResult) -> dict[str, str]:
-    """Return the authorization header for a proxy."""
-    return {"Proxy-Authorization": basic_auth_header(proxy)} if proxy.username else {}
-
-
-def forward_proxy_headers(route: Route) -> dict[str, str]:
-    """Return the headers that a forward proxy needs with each request outside of a tunnel."""
-    return proxy_headers(route.proxy) if route.proxy and route.url_parts.scheme == "http" else {}
-
-
-def basic_auth_header(url_parts: SplitResult) -> str:
-    """Return the Basic Authorization for the user and password of a URL."""
-    pair = f"{unquote(url_parts.username or '')}:{unquote(url_parts.password or '')}"
-    return "Basic " + b64encode(pair.encode()).decode()
-
-
-def _format_request_target(url_parts: SplitResult, is_absolute: bool) -> str:
-    from urllib.parse import quote
-
-    path = quote(url_parts.path or "/", safe="/%:@!$&'()*+,;=~-._")
-    query = quote(url_parts.query, safe="/%:@!$&'()*+,;=~-._?")
-    target = f"{path}?{query}" if query else path
-    return f"{url_parts.scheme}://{url_parts.netloc.rpartition('@')[2]}{target}" if is_absolute else target
-
-
-def _ssl_context_from_environ() -> ssl.SSLContext:
-    return _load_ssl_context(os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR"))
-
-
-@functools.lru_cache(maxsize=4)
-def _load_ssl_context(cafile: str | None, capath: str | None) -> ssl.SSLContext:
-    import ssl
-
-    if cafile or capath:
-        try:
-            return ssl.create_default_context(cafile=cafile or None, capath=capath or None)
-        except OSError as error:
-            message = f"the CA bundle {cafile or capath} of SSL_CERT_FILE or SSL_CERT_DIR cannot be read: {error}"
-            raise TransferError("certificate_invalid", message) from error
-    defaults = ssl.get_default_verify_paths()
-    bundle = None if defaults.cafile or defaults.capath else next(filter(os.path.exists, CA_BUNDLES), None)
-    return ssl.create_default_context(cafile=bundle)

@@ -1,171 +1,124 @@
-"""HTTP/1.1 on one socket: write a request, read a response head, receive the body into the caller's buffer.
+"""HTTP/1.1 on one socket, framed by http.client.
 
-Blocking operations wait in short intervals and call the thread's cancellation check in between, which may raise to
-abort a stalled transfer before the fixed timeout.
+http.client is lenient where a hostile or broken server could profit: it waits for any number of `100 Continue`, takes
+a connection that ends within a head for a complete response, stops at a malformed header and drops those after it, and
+ignores contradictory lengths. The limits of `socket_stream` and the checks after the head reject such responses.
 """
 
 from __future__ import annotations
 
 import contextlib
+import http.client
 import re
 import socket
 import struct
-import time
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar, Union
+from email import errors as email_errors
+from typing import TYPE_CHECKING, Any, cast
 
-from packtrain.transfer.cancellation import check_cancelled, scope_handles_read_timeout
 from packtrain.transfer.http.headers import Headers
-from packtrain.transfer.http.request_body import RequestBodyReader
+from packtrain.transfer.http.socket_stream import HEAD_TIMEOUT_S, RemoteProtocolError, ResponseReader, SocketStream
 
 if TYPE_CHECKING:
-    import ssl
+    from packtrain.transfer.http.socket_stream import Socket
 
-    Socket = Union[socket.socket, ssl.SSLSocket]
-
-CONNECT_TIMEOUT_S = 10.0
-READ_TIMEOUT_S = 30.0
-POLL_INTERVAL_S = 0.25
-_IntOrBytes = TypeVar("_IntOrBytes", int, bytes)
-_MAX_HEAD_BYTES = 1 << 16
 _SEND_BLOCK_BYTES = 1 << 16
 _TCP_INFO_RTT_OFFSET = 68  # in Linux's tcp_info, in microseconds
-_STATUS_LINE = re.compile(rb"HTTP/1\.(\d) +(\d{3})(?: +([^\r\n]*))?\r?\n")
-_HEAD_END = re.compile(rb"\r?\n\r?\n")
+_CONTENT_LENGTH = re.compile(r"[0-9]{1,19}[ \t]*")
+_HEADER_DEFECTS = (  # others concern multipart bodies
+    email_errors.MissingHeaderBodySeparatorDefect,
+    email_errors.InvalidHeaderDefect,
+    email_errors.FirstHeaderLineIsContinuationDefect,
+    email_errors.MisplacedEnvelopeHeaderDefect,
+)
 
 
-class RemoteProtocolError(Exception):
-    """The server's response is not HTTP."""
+class Http11Response(http.client.HTTPResponse):
+    """A response whose head was checked.
 
+    Attributes:
+        keep_alive: Whether the connection stays open after the body.
+        trailers: The fields after a chunked body, empty until the body is read to its end.
+    """
 
-class TruncatedBodyError(Exception):
-    """The connection was closed before the end of the body."""
+    fp: ResponseReader
 
+    def begin(self) -> None:
+        """Read the head, skipping 1xx responses."""
+        self.trailers = Headers()
+        self.fp.start_head()
+        try:
+            super().begin()
+            while 100 <= self.status < 200 and self.status != http.client.SWITCHING_PROTOCOLS:
+                self.headers = None  # type: ignore[assignment]  # begin() then reads the next head
+                super().begin()
+        except http.client.IncompleteRead as error:
+            raise RemoteProtocolError("its head is truncated") from error
+        self._check_head()
+        self.keep_alive = not self.will_close
+        self.will_close = False  # otherwise http.client closes the connection before the body is read
 
-@dataclass(frozen=True)
-class ResponseHead:
-    """Status line and headers of a response."""
+    def _check_head(self) -> None:
+        if any(isinstance(defect, _HEADER_DEFECTS) for defect in self.headers.defects):
+            raise RemoteProtocolError("a header is malformed")
+        encodings = [value.lower() for value in self.headers.get_all("Transfer-Encoding", [])]
+        if encodings not in ([], ["chunked"], ["identity"]):
+            raise RemoteProtocolError("its transfer encoding is not supported")
+        lengths = set(self.headers.get_all("Content-Length", []))
+        if len(lengths) > 1 or not all(map(_CONTENT_LENGTH.fullmatch, lengths)):
+            raise RemoteProtocolError("its length is invalid")
+        if self.chunked and lengths:  # the length is false, and so may be what follows the body
+            del self.headers["Content-Length"]
+            self.will_close = True
 
-    status: int
-    reason: str
-    headers: Headers
-    keep_alive: bool  # whether the connection stays open
-
-
-class Http11Connection:
-    """One connection. `response_body` handles the framing of bodies."""
-
-    def __init__(self, sock: Socket) -> None:
-        self._sock = sock
-        self._buffered = memoryview(b"")  # bytes of the body that were received with the head
-        # TLS sockets support neither flags nor the kernel's receive timeout.
-        self._recv_flags = 0 if hasattr(sock, "pending") else socket.MSG_WAITALL
-        self.round_trip_s = 0.0  # to the server, as the kernel measures it; 0: unknown
-
-    def write_request(self, request_head: bytes, body: RequestBodyReader | None) -> None:
-        """Send the head and the body of a request."""
-        self._sock.settimeout(_poll_interval_s())
-        block = request_head
-        while block:
-            self._send_all(memoryview(block))
-            block = body.read(_SEND_BLOCK_BYTES) if body is not None else b""
-
-    def _send_all(self, view: memoryview) -> None:
-        while view:
-            count = self._wait_for(lambda: self._sock.send(view))  # noqa: B023 - called at once
-            view = view[count:]
-
-    def read_response_head(self) -> ResponseHead:
-        """Return the head of the response, skipping 1xx responses."""
-        self._set_read_timeout()
-        while True:
-            head = parse_response_head(self._read_head())
-            if head.status >= 200 or head.status == 101:
-                self.round_trip_s = self._measure_round_trip_s()
-                return head
-
-    def _measure_round_trip_s(self) -> float:
-        if self._sock.family == socket.AF_UNIX:
-            return 0.0
-        tcp_info = self._sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_RTT_OFFSET + 4)
-        return (
-            float(struct.unpack_from("I", tcp_info, _TCP_INFO_RTT_OFFSET)[0] / 1e6)
-            if len(tcp_info) == _TCP_INFO_RTT_OFFSET + 4
-            else 0.0
-        )
-
-    def _set_read_timeout(self) -> None:
-        """Limit the wait of each read to one poll interval."""
-        interval_s = _poll_interval_s()
-        if self._recv_flags:
-            self._sock.settimeout(None)
-            timeval = struct.pack("ll", int(interval_s), int(interval_s % 1 * 1e6))
-            self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, timeval)
-        else:
-            self._sock.settimeout(interval_s)
-
-    def _read_head(self) -> bytes:
-        data = bytes(self._buffered)
-        while True:
-            end = _HEAD_END.search(data)
-            if end is not None:
-                self._buffered = memoryview(data)[end.end() :]
-                return data[: end.end()]
-            if len(data) > _MAX_HEAD_BYTES or (data and not b"HTTP/".startswith(data[:5])):
-                raise RemoteProtocolError("not an HTTP response")
-            more = self._wait_for(lambda: self._sock.recv(_MAX_HEAD_BYTES))
-            if not more:
-                raise RemoteProtocolError("truncated response head") if data else ConnectionResetError("no response")
-            data += more
-
-    def readinto(self, buffer: memoryview) -> int:
-        """Receive some bytes into the buffer; return 0 at the end of the connection."""
-        if self._buffered:
-            count = min(len(buffer), len(self._buffered))
-            buffer[:count] = self._buffered[:count]
-            self._buffered = self._buffered[count:]
-            return count
-        if self._recv_flags:
-            return self._wait_for(lambda: self._sock.recv_into(buffer, 0, self._recv_flags))
-        return self._wait_for(lambda: self._read_tls_records(buffer))
-
-    def _read_tls_records(self, buffer: memoryview) -> int:
-        """Read as many TLS records (16 kB each) as arrive within the poll interval."""
-        count, receive = self._sock.recv_into(buffer), self._sock.recv_into
-        deadline = time.monotonic() + POLL_INTERVAL_S
-        with contextlib.suppress(socket.timeout, BlockingIOError):
-            while count < len(buffer) and time.monotonic() < deadline:
-                more = receive(buffer[count:])
-                if not more:
-                    break
-                count += more
+    def readinto(self, buffer: Any, /) -> int:
+        """Read some bytes; return 0 at the end. Raises IncompleteRead if the connection ends early."""
+        if self.chunked:
+            return self._readinto_from_chunk(buffer)
+        count = super().readinto(buffer)
+        if not count and self.length and len(buffer):
+            raise http.client.IncompleteRead(b"", self.length)
         return count
 
-    def _wait_for(self, operation: Callable[[], _IntOrBytes]) -> _IntOrBytes:
-        started_at = time.monotonic()
-        while True:
-            try:
-                return operation()
-            except (BlockingIOError, socket.timeout):
-                check_cancelled()
-                if time.monotonic() - started_at >= READ_TIMEOUT_S and not scope_handles_read_timeout():
-                    raise socket.timeout("no data") from None
+    def _readinto_from_chunk(self, buffer: memoryview) -> int:
+        if self.fp is not None:
+            self.fp.start_head()
+        data = self.read1(len(buffer))
+        if (self.chunk_left or 0) < 0:
+            raise RemoteProtocolError("the length of a chunk is negative")
+        buffer[: len(data)] = data
+        return len(data)
 
-    def close(self) -> None:
-        self._sock.close()
+    def _read_and_discard_trailer(self) -> None:
+        """Keep the trailers, which http.client discards."""
+        self.trailers = Headers(http.client.parse_headers(self.fp).items())
+
+    def is_complete(self) -> bool:
+        """Return whether nothing of the body remains to be read."""
+        return self.length == 0 or self.isclosed()
 
 
-def _poll_interval_s() -> float:
-    return min(POLL_INTERVAL_S, READ_TIMEOUT_S)
+class Http11Connection(http.client.HTTPConnection):
+    """One connection over a connected socket."""
 
+    response_class = Http11Response
+    auto_open = 0
 
-def parse_response_head(data: bytes) -> ResponseHead:
-    """Parse the status line and headers."""
-    status = _STATUS_LINE.match(data)
-    if status is None:
-        raise RemoteProtocolError(repr(data[:80]))
-    headers = Headers.parse(data[status.end() :])
-    connection = headers.get("Connection", "").lower()
-    keep_alive = "close" not in connection if status.group(1) != b"0" else "keep-alive" in connection
-    return ResponseHead(int(status.group(2)), (status.group(3) or b"").decode("latin-1").strip(), headers, keep_alive)
+    def __init__(self, sock: Socket, head_timeout_s: float = HEAD_TIMEOUT_S) -> None:
+        super().__init__("", blocksize=_SEND_BLOCK_BYTES)
+        self._socket, self._stream = sock, SocketStream(sock, head_timeout_s)
+        self.sock = self._stream
+
+    def getresponse(self) -> Http11Response:
+        """Return the response to the request that was sent."""
+        return cast(Http11Response, super().getresponse())
+
+    def is_idle(self) -> bool:
+        """Return whether another request can be sent: nothing unexpected arrived after the last response."""
+        return self._stream.is_idle()
+
+    def measure_round_trip_s(self) -> float:
+        """Return the round trip to the server as the kernel measures it; 0: unknown."""
+        with contextlib.suppress(OSError, struct.error):
+            tcp_info = self._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_RTT_OFFSET + 4)
+            return float(struct.unpack_from("I", tcp_info, _TCP_INFO_RTT_OFFSET)[0] / 1e6)
+        return 0.0

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from packtrain.plan import Digest
 from packtrain.transfer.http.headers import Headers
-from packtrain.transfer.integrity.digests import is_digest_affordable
+from packtrain.transfer.integrity.digests import can_compute
 
 DIGEST_BYTES = {"sha256": 32, "md5": 16, "crc32c": 4, "crc32": 4, "adler32": 4}  # the strongest first
 # Names in Digest (RFC 3230), Repr-Digest (RFC 9530) and x-goog-hash. crc32 is omitted, because XRootD's differs.
@@ -37,7 +37,7 @@ def parse_digest(algorithm: str, text: str) -> str:
     return hex_digest
 
 
-def digest_from_headers(headers: Headers, size: int | None, is_partial: bool = False) -> Digest | None:
+def digest_from_headers(headers: Headers, is_partial: bool = False) -> Digest | None:
     """Return the strongest stated digest of the whole object that can be computed here, or None."""
     digests = {
         digest.algorithm: digest
@@ -46,14 +46,7 @@ def digest_from_headers(headers: Headers, size: int | None, is_partial: bool = F
     }
     if not is_partial:
         digests.update((digest.algorithm, digest) for digest in _parse_s3_digests(headers))
-    return next(
-        (
-            digests[name]
-            for name in DIGEST_BYTES
-            if name in digests and is_digest_affordable(name, size, from_server=True)
-        ),
-        None,
-    )
+    return next((digests[name] for name in DIGEST_BYTES if name in digests and can_compute(name)), None)
 
 
 def _iter_digest_headers(headers: Headers, is_partial: bool) -> Iterator[str]:

@@ -7,8 +7,10 @@ import os
 import threading
 import time
 from collections.abc import Hashable, Iterator
+from typing import TYPE_CHECKING
 
-from packtrain.transfer.http.connection import Http11Connection
+if TYPE_CHECKING:
+    from packtrain.transfer.http.connection import Http11Connection
 
 _KEEPALIVE_EXPIRY_S = 5.0  # servers close connections that are idle for longer
 _MAX_IDLE_CONNECTIONS = 64
@@ -50,14 +52,14 @@ class ConnectionPool:
         return self._n_users > 0
 
     def acquire(self, key: Hashable) -> Http11Connection | None:
-        """Return an idle connection that has not expired, or None."""
+        """Return a connection that has not expired and on which nothing arrived since its last response, or None."""
         while True:
             with self._lock:
                 idle = self._idle_connections.get(key)
                 if not idle:
                     return None
                 connection, released_at = idle.pop()
-            if time.monotonic() - released_at < _KEEPALIVE_EXPIRY_S:
+            if time.monotonic() - released_at < _KEEPALIVE_EXPIRY_S and connection.is_idle():
                 return connection
             connection.close()
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import re
-import time
-
 from packtrain.errors import TransferError
 from packtrain.transfer.api import ObjectInfo
 from packtrain.transfer.archive.formats import format_from_name
 from packtrain.transfer.http.client import Response
 from packtrain.transfer.http.digest_headers import digest_from_headers
+from packtrain.transfer.http.headers import parse_content_range, parse_number, parse_retry_after_s
 from packtrain.transfer.urls import redact_url
 
 PARTIAL_CONTENT = 206
@@ -22,21 +20,20 @@ _FAILURE_KIND_BY_STATUS = {
     410: "object_missing",
     416: "unexpected_content",
 }
-_CONTENT_RANGE = re.compile(r"bytes\s+(?:(\d+)-(\d+)|\*)/(\d+|\*)", re.IGNORECASE)
 
 
 def parse_object_info(response: Response) -> ObjectInfo:
     """Return the metadata of the object."""
     headers = response.headers
     is_encoded = parse_content_encoding(response) is not None
-    accepts_ranges = response.status == PARTIAL_CONTENT or headers.get("Accept-Ranges", "").strip().lower() == "bytes"
+    accepts_ranges = response.status == PARTIAL_CONTENT or headers.get("Accept-Ranges", "").lower() == "bytes"
     size = parse_object_size(response)
     is_partial = response.status == PARTIAL_CONTENT and not _is_complete_object(response)
     return ObjectInfo(
         size=None if is_encoded else size,
         etag=headers.get("ETag"),
         content_type=headers.get("Content-Type"),
-        digest=None if is_encoded else digest_from_headers(headers, size, is_partial),
+        digest=None if is_encoded else digest_from_headers(headers, is_partial),
         accepts_ranges=accepts_ranges and not is_encoded,
         last_modified=headers.get("Last-Modified"),
         round_trip_s=response.round_trip_s,
@@ -46,29 +43,19 @@ def parse_object_info(response: Response) -> ObjectInfo:
 def parse_object_size(response: Response) -> int | None:
     """Return the size of the whole object, also from a partial response."""
     if response.status in (PARTIAL_CONTENT, RANGE_NOT_SATISFIABLE):
-        return parse_content_range(response)[1]
-    length = response.headers.get("Content-Length", "").strip()
-    return int(length) if length.isdecimal() else None
-
-
-def parse_content_range(response: Response) -> tuple[int | None, int | None]:
-    """Return the first byte and the total size of the Content-Range header."""
-    match = _CONTENT_RANGE.match(response.headers.get("Content-Range", "").strip())
-    if match is None:
-        return None, None
-    first, _, total = match.groups()
-    return None if first is None else int(first), None if total == "*" else int(total)
+        return parse_content_range(response.headers)[1]
+    return parse_number(response.headers.get("Content-Length", ""))
 
 
 def _is_complete_object(response: Response) -> bool:
     """Return whether a 206 response contains the whole object."""
-    first, total = parse_content_range(response)
-    return first == 0 and response.headers.get("Content-Length", "").strip() == str(total)
+    first, total = parse_content_range(response.headers)
+    return first == 0 and response.headers.get("Content-Length", "") == str(total)
 
 
 def parse_content_encoding(response: Response) -> str | None:
     """Return the Content-Encoding to decode, or None if the bytes are the object itself."""
-    encoding = response.headers.get("Content-Encoding", "").strip().lower()
+    encoding = response.headers.get("Content-Encoding", "").lower()
     if encoding in ("", "identity"):
         return None
     # Many servers declare stored .gz files as gzip-encoded; like curl, keep the bytes unchanged.
@@ -91,20 +78,9 @@ def error_from_response(response: Response, has_credentials: bool, server_messag
         message += f" ({server_message})"
     if kind == "access_denied":
         message += _credentials_hint(response, has_credentials)
-    return TransferError(kind, message, redact_url(response.url), parse_retry_after_s(response), response.status)
-
-
-def parse_retry_after_s(response: Response) -> float | None:
-    """Return the Retry-After header (seconds or date) in seconds, or None."""
-    value = (response.headers.get("Retry-After") or "").strip()
-    if value.isdecimal():
-        return float(value)
-    from email.utils import parsedate_to_datetime
-
-    try:
-        return max(0.0, parsedate_to_datetime(value).timestamp() - time.time()) if value else None
-    except (TypeError, ValueError):
-        return None
+    return TransferError(
+        kind, message, redact_url(response.url), parse_retry_after_s(response.headers), response.status
+    )
 
 
 def _credentials_hint(response: Response, has_credentials: bool) -> str:

@@ -10,6 +10,7 @@ from urllib.parse import unquote, urlsplit
 
 from packtrain.errors import TransferError
 from packtrain.transfer.http.client import Request, send_request
+from packtrain.transfer.http.headers import parse_number
 from packtrain.transfer.http.response import error_from_response
 from packtrain.transfer.urls import check_listed_name, redact_url
 
@@ -70,8 +71,8 @@ def _parse_entries(root: Element, folder: str, url: str) -> Iterator[WebDavEntry
         if path == folder or not path.startswith(f"{folder}/"):
             continue  # the folder itself
         name = check_listed_name(path[len(folder) + 1 :], url)
-        length = response.findtext(".//{*}getcontentlength") or ""
-        yield WebDavEntry(name, int(length) if length.strip().isdecimal() else None, _is_folder(response))
+        size = parse_number(response.findtext(".//{*}getcontentlength") or "")
+        yield WebDavEntry(name, size, _is_folder(response))
 
 
 def _decode_href(href: str) -> str:

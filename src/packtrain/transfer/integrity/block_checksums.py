@@ -9,18 +9,17 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-import os
-import queue
 import re
-import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, overload
 
 from packtrain.errors import FormatError
+from packtrain.fileutil import atomic_write
 from packtrain.plan.codec import decode, encode
 from packtrain.transfer.api import ByteRange
+from packtrain.transfer.background import BackgroundWorker
 from packtrain.transfer.progress import ProgressCallback
 
 CHECKSUMS_SUFFIX = ".checksums.json"
@@ -139,9 +138,16 @@ def make_checksums(
     """
     size = path.stat().st_size
     length = choose_block_bytes(size) if block_bytes is None else block_bytes
-    with open(path, "rb") as file, _BackgroundSha256() as file_sha256:
-        blocks = HexDigests.from_hex(_hash_blocks(file, length, size, file_sha256.update, on_progress))
-        read_bytes = file.tell()
+    file_sha256 = _new_sha256()
+    # hashlib releases the interpreter lock, so both digests are computed at the same time.
+    worker: BackgroundWorker[bytes] = BackgroundWorker(file_sha256.update, "sha256", _MAX_QUEUED_READS)
+    try:
+        with open(path, "rb") as file:
+            blocks = HexDigests.from_hex(_hash_blocks(file, length, size, worker.put, on_progress))
+            read_bytes = file.tell()
+        worker.finish()
+    finally:
+        worker.cancel()
     return BlockChecksums(length, read_bytes, blocks, file_sha256.hexdigest(), path.name)
 
 
@@ -188,37 +194,9 @@ def _new_sha256() -> _Hash:
     return hashlib.sha256(usedforsecurity=False)
 
 
-class _BackgroundSha256:
-    """A sha256 that another thread computes in parallel, since hashlib releases the interpreter lock."""
-
-    def __init__(self) -> None:
-        self._digest = _new_sha256()
-        self._chunk_queue: queue.Queue[bytes] = queue.Queue(_MAX_QUEUED_READS)
-        self._thread = threading.Thread(target=self._run, name="sha256", daemon=True)
-        self.update = self._chunk_queue.put
-
-    def __enter__(self) -> _BackgroundSha256:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self._chunk_queue.put(b"")
-        self._thread.join()
-
-    def hexdigest(self) -> str:
-        """Return the digest; valid after the `with` block."""
-        return self._digest.hexdigest()
-
-    def _run(self) -> None:
-        for chunk in iter(self._chunk_queue.get, b""):
-            self._digest.update(chunk)
-
-
 def write_checksums(checksums: BlockChecksums, path: Path) -> None:
     """Write a checksums file atomically."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.new")
-    temporary.write_text(format_checksums(checksums), encoding="utf-8")
-    temporary.replace(path)
+    atomic_write(path, format_checksums(checksums))
 
 
 def format_checksums(checksums: BlockChecksums) -> str:

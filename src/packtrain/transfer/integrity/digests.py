@@ -44,12 +44,15 @@ class Digests:
 def _new_hasher(algorithm: str) -> Any:
     import hashlib
 
-    if algorithm == "crc32c":
-        return crc32c.new_crc32c()
+    if algorithm == "crc32c" and can_compute(algorithm):
+        return crc32c.Crc32c()
     if algorithm in _ZLIB_INITIAL_VALUES:
         return _ZlibHasher(algorithm)
     if algorithm not in ("sha256", "md5"):
-        raise FailedError("unsupported", f"the digest {algorithm!r} is not one of sha256, md5, crc32c, crc32, adler32")
+        raise FailedError(
+            "unsupported",
+            f"the digest {algorithm!r} is not one of sha256, md5, crc32, adler32, or crc32c where a module computes it",
+        )
     return hashlib.new(algorithm, usedforsecurity=False)
 
 
@@ -68,30 +71,18 @@ class _ZlibHasher:
         return f"{self._value:08x}"
 
 
-def is_digest_affordable(algorithm: str, size: int | None, from_server: bool = False) -> bool:
-    """Return whether the digest of an object can be computed without slowing its transfer down much.
-
-    Args:
-        algorithm: The digest algorithm.
-        size: The size of the object in bytes; None if unknown.
-        from_server: Only a server stated the digest, so a lower limit applies.
-    """
-    max_bytes = crc32c.MAX_PURE_PYTHON_UNREQUESTED_BYTES if from_server else crc32c.MAX_PURE_PYTHON_BYTES
-    return algorithm != "crc32c" or crc32c.has_native_module() or (size is not None and size <= max_bytes)
+def can_compute(algorithm: str) -> bool:
+    """Return whether this machine can compute a digest; Python has no crc32c."""
+    return algorithm != "crc32c" or crc32c.find_extend() is not None
 
 
-def check_digest_affordable(name: str, digest: Digest | None, size: int) -> None:
-    """Raise if a digest that the user stated cannot be computed; it is never ignored.
-
-    Raises:
-        FailedError: The object is too large for its algorithm ("unsupported").
-    """
-    if digest is not None and not is_digest_affordable(digest.algorithm, size):
-        max_gib = crc32c.MAX_PURE_PYTHON_BYTES >> 30
+def check_digest_computable(name: str, digest: Digest | None) -> None:
+    """Raise FailedError ("unsupported") if a digest that the user stated cannot be computed; it is never ignored."""
+    if digest is not None and not can_compute(digest.algorithm):
         raise FailedError(
             "unsupported",
-            f"{name} has {size} bytes, and computing a crc32c of more than {max_gib} GiB takes too long without a "
-            "module such as google-crc32c; state its sha256 or md5 instead",
+            f"the crc32c of {name} cannot be checked: Python has no crc32c, and no module such as google-crc32c is "
+            "installed; state its sha256 or md5 instead",
         )
 
 

@@ -13,7 +13,6 @@ from packtrain.agent.checkpoints.detection import (
     SaveNoticeReader,
     StableFiles,
     StagingDir,
-    is_temporary_name,
     parse_save_notice,
 )
 from packtrain.errors import FailedError
@@ -217,10 +216,3 @@ def test_restored_files_are_not_new(output):
     (output / "a.pt").write_text("22")
     assert poll_names(stable_files) == []
     assert poll_names(stable_files) == ["a.pt"]
-
-
-@pytest.mark.parametrize(
-    ("name", "temporary"), [(".a.tmp-1", True), ("x/.a.tmp-1", True), ("a.tmp-1", False), (".a", False)]
-)
-def test_temporary_names(name, temporary):
-    assert is_temporary_name(name) is temporary

@@ -2,7 +2,8 @@
 
 import hashlib
 
-from packtrain.agent.outputs.inventory import format_contents, list_outputs, match_files, with_prefix
+from packtrain.agent.outputs.inventory import format_contents, list_outputs, with_prefix
+from packtrain.agent.watched_files import match_files
 
 
 def test_match_files_in_folder_with_glob_characters(tmp_path):

@@ -5,9 +5,10 @@ import time
 
 import pytest
 
-from packtrain.agent.outputs.sync import ContinuousSync, clean_outputs, keep_in_attempt_folder, make_grace_check
+from packtrain.agent.outputs.sync import ContinuousSync, clean_outputs, keep_in_attempt_folder
 from packtrain.errors import FailedError
 from packtrain.events import JournalReader
+from packtrain.fileutil import is_temporary_name
 from packtrain.plan import Job, Limits, Location, Output, Resources
 from tests.support.attempt_contexts import attempt_contexts
 
@@ -36,7 +37,7 @@ def test_outputs_are_moved_atomically(context):
     keep_in_attempt_folder(context, "")
     assert (context.sandbox.attempt_folder.output / "f").read_text() == "1"
     assert not context.sandbox.output.exists()
-    assert [p.name for p in context.sandbox.attempt_folder.root.iterdir() if p.name.endswith(".new")] == []
+    assert not any(is_temporary_name(p.name) for p in context.sandbox.attempt_folder.root.iterdir())
 
 
 def test_outputs_of_earlier_execution_are_replaced(context):
@@ -62,14 +63,14 @@ def test_number_of_notices_is_limited(context):
 
 
 def test_no_deadline_without_stop_request(context):
-    check = make_grace_check(context)
+    check = context.check_upload_time
     check()
     assert not context.stop.wait(0.3)
     check()
 
 
 def test_grace_period_after_stop_request(context):
-    check = make_grace_check(context)
+    check = context.check_upload_time
     context.stop.request("terminated", "the agent received SIGTERM")
     check()
     deadline = time.monotonic() + 60
@@ -81,7 +82,7 @@ def test_grace_period_after_stop_request(context):
 
 
 def test_uploads_may_last_until_the_limit(context):
-    check = make_grace_check(context)
+    check = context.check_upload_time
     context.stop.request("wall_time", "the limit is near", graceful=True, deadline=time.monotonic() + 1000)
     context.stop.requested_at -= 500
     check()

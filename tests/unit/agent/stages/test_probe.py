@@ -5,8 +5,8 @@ import sys
 
 import pytest
 
-from packtrain.agent.stages import hardware, probe
-from packtrain.agent.stages.hardware import GpuInfo
+from packtrain.agent.stages import machine_facts, probe
+from packtrain.agent.stages.machine_facts import GpuInfo
 from packtrain.plan import GpuRequirements, Input, Job, Limits, Location, RemoteFile, Resources
 
 A100 = GpuInfo("0", "GPU-1a2b3c4d-0000", "NVIDIA A100-SXM4-40GB", 40960, "535.104.05", "8.0")
@@ -31,7 +31,7 @@ def make_file(name, size=None):
 
 def test_machine_memory(tmp_path):
     (tmp_path / "meminfo").write_text("MemTotal:       16384000 kB\nMemFree: 1 kB\n")
-    assert hardware.memory_mb(tmp_path, tmp_path / "none") == 16000
+    assert machine_facts.memory_mb(tmp_path, tmp_path / "none") == 16000
 
 
 def test_limit_of_parent_cgroup(tmp_path):
@@ -42,7 +42,7 @@ def test_limit_of_parent_cgroup(tmp_path):
     (groups / "slot" / "job").mkdir(parents=True)
     (groups / "slot" / "job" / "memory.max").write_text("max\n")
     (groups / "slot" / "memory.max").write_text(f"{2**30}\n")
-    assert hardware.memory_mb(tmp_path, groups) == 1024
+    assert machine_facts.memory_mb(tmp_path, groups) == 1024
 
 
 def test_limit_of_cgroup_v1(tmp_path):
@@ -51,12 +51,11 @@ def test_limit_of_cgroup_v1(tmp_path):
     (tmp_path / "self" / "cgroup").write_text("5:cpu,cpuacct:/x\n4:memory:/slot\n")
     (tmp_path / "cgroup" / "memory" / "slot").mkdir(parents=True)
     (tmp_path / "cgroup" / "memory" / "slot" / "memory.limit_in_bytes").write_text(f"{2**29}\n")
-    assert hardware.memory_mb(tmp_path, tmp_path / "cgroup") == 512
+    assert machine_facts.memory_mb(tmp_path, tmp_path / "cgroup") == 512
 
 
 def test_figures_of_this_machine(tmp_path):
-    assert hardware.memory_mb() > 100
-    assert hardware.free_disk_bytes(tmp_path) > 0
+    assert machine_facts.memory_mb() > 100
 
 
 @pytest.mark.parametrize(("available_mb", "is_short"), [(1000, False), (900, False), (899, True), (None, False)])
@@ -110,7 +109,7 @@ def test_disk_error_has_figures():
 
 
 def test_parse_nvidia_smi():
-    assert hardware.parse_gpus(CSV) == [A100, P100]
+    assert machine_facts.parse_gpus(CSV) == [A100, P100]
 
 
 @pytest.mark.parametrize(
@@ -126,7 +125,7 @@ def test_parse_nvidia_smi():
     ],
 )
 def test_only_visible_gpus_count(visible_devices, expected):
-    assert hardware.filter_visible([A100, P100], visible_devices) == expected
+    assert machine_facts.filter_visible([A100, P100], visible_devices) == expected
 
 
 @pytest.mark.parametrize(
@@ -168,31 +167,34 @@ def install_nvidia_smi(folder, text):
 
 def test_list_gpus(tmp_path):
     environ = install_nvidia_smi(tmp_path / "bin", f"print({CSV!r}, end='')")
-    assert hardware.list_gpus(environ) == [A100, P100]
-    assert hardware.list_gpus({**environ, "CUDA_VISIBLE_DEVICES": "1"}) == [P100]
+    assert machine_facts.list_gpus(environ) == [A100, P100]
+    assert machine_facts.list_gpus({**environ, "CUDA_VISIBLE_DEVICES": "1"}) == [P100]
 
 
 def test_old_driver_without_capability(tmp_path):
     old = "print('0, GPU-1, Tesla K40, 11441, 460.32.03') if 'compute_cap' not in sys.argv[1] else sys.exit(2)"
-    assert hardware.list_gpus(install_nvidia_smi(tmp_path / "bin", old)) == [
+    assert machine_facts.list_gpus(install_nvidia_smi(tmp_path / "bin", old)) == [
         GpuInfo("0", "GPU-1", "Tesla K40", 11441, "460.32.03", "")
     ]
 
 
 def test_broken_driver_lists_no_gpus(tmp_path):
-    assert hardware.list_gpus(install_nvidia_smi(tmp_path / "bin", "print('NVIDIA-SMI has failed'); sys.exit(9)")) == []
+    assert (
+        machine_facts.list_gpus(install_nvidia_smi(tmp_path / "bin", "print('NVIDIA-SMI has failed'); sys.exit(9)"))
+        == []
+    )
 
 
 def test_cuda_version_from_banner(tmp_path):
     banner = "print('| NVIDIA-SMI 535.104.05   Driver Version: 535.104.05   CUDA Version: 12.2     |')"
-    assert hardware.cuda_version(install_nvidia_smi(tmp_path / "bin", banner)) == "12.2"
+    assert machine_facts.cuda_version(install_nvidia_smi(tmp_path / "bin", banner)) == "12.2"
 
 
 # file system
 
 
 def test_good_filesystem_has_no_limitations(tmp_path):
-    assert hardware.filesystem_limitations(tmp_path) == []
+    assert machine_facts.filesystem_limitations(tmp_path) == []
     assert os.listdir(tmp_path) == []
 
 
@@ -200,4 +202,4 @@ def test_failed_check_is_a_limitation(tmp_path):
     def fail(folder):
         raise OSError("Function not implemented")
 
-    assert hardware._is_supported(fail, tmp_path) is False
+    assert machine_facts._is_supported(fail, tmp_path) is False

@@ -5,7 +5,7 @@ import os
 import pytest
 
 from packtrain.agent.environments.apptainer import ApptainerEnvironment
-from packtrain.agent.stages import hardware, reuse_inputs
+from packtrain.agent.stages import reuse_inputs, stream_inputs
 from packtrain.agent.stages.fetch import fetch_inputs
 from packtrain.agent.stages.stream_inputs import prepare_streams
 from packtrain.agent.stages.unpack import unpack_inputs
@@ -84,13 +84,13 @@ def test_cache_limit_follows_disk_limit(make_context, job_input, tmp_path, monke
     assert read_config(make_context(job_input, disk_bytes=GB))[0].cache_dir == "", "a gigabyte is reserved for outputs"
     limit_bytes = read_config(make_context(job_input, disk_bytes=GB + size))[0].cache_limit_bytes
     assert 0 <= limit_bytes < size, "the index is on the same disk"
-    monkeypatch.setattr(hardware, "free_disk_bytes", lambda path: GB + 1000)
+    monkeypatch.setattr(stream_inputs, "free_bytes", lambda path: GB + 1000)
     assert read_config(make_context(job_input, disk_bytes=100 * GB))[0].cache_limit_bytes == 1000
 
 
 def test_two_inputs_share_the_disk(make_context, job_input, monkeypatch):
     size = job_input.files[0].size
-    monkeypatch.setattr(hardware, "free_disk_bytes", lambda path: GB + size + 1000)
+    monkeypatch.setattr(stream_inputs, "free_bytes", lambda path: GB + size + 1000)
     other = Input("other", "inputs/other", job_input.files, unpack="never", mode="stream", index=job_input.index)
     context = fetch_and_unpack(make_context(job_input, other, disk_bytes=100 * GB))
     with prepare_streams(context):

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from packtrain.agent.steps import short_tmpdir as module
 from packtrain.agent.steps.short_tmpdir import short_tmpdir
 
 LONG_TMPDIR = "/" + "d" * 75  # one byte too long for the path of a torch socket
@@ -27,7 +26,6 @@ def test_short_tmpdir_is_unchanged(environ, tmp_path):
         assert variables == {}
 
 
-def test_without_symlinks(tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "_SHORT_ROOT", tmp_path / "missing")
-    with short_tmpdir({"TMPDIR": LONG_TMPDIR}, tmp_path) as variables:
+def test_without_symlinks(tmp_path):
+    with short_tmpdir({"TMPDIR": LONG_TMPDIR}, tmp_path, tmp_path / "missing") as variables:
         assert variables == {"TMPDIR": str(tmp_path / "missing")}

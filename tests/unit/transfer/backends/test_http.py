@@ -6,7 +6,6 @@ import base64
 import gzip
 import hashlib
 import socket
-import threading
 import time
 from pathlib import Path
 
@@ -17,7 +16,8 @@ from packtrain.plan import Digest, HttpHeader, Location, Secret
 from packtrain.transfer.api import ByteRange
 from packtrain.transfer.backends.http import HttpBackend
 from packtrain.transfer.cancellation import cancellation_scope
-from packtrain.transfer.http import connection
+from packtrain.transfer.http import socket_stream
+from packtrain.transfer.http.connection import Http11Connection
 from packtrain.transfer.registry import get_source
 from testbed.http_server import HttpServer, ResponseFault
 
@@ -287,26 +287,6 @@ def test_closed_port():
     assert "refused the connection" in detail
 
 
-def raw_server(response: bytes) -> socket.socket:
-    server = socket.create_server(("127.0.0.1", 0))
-
-    def serve() -> None:
-        client, _ = server.accept()
-        with client:
-            client.recv(65536)
-            client.sendall(response)
-
-    threading.Thread(target=serve, daemon=True).start()
-    return server
-
-
-@pytest.mark.parametrize("response", [b"", b"SSH-2.0-OpenSSH_9.2\r\n", b"HTTP/1.1 2x0 ?\r\n\r\n"])
-def test_response_is_not_http(response):
-    with raw_server(response) as server:
-        url = f"http://127.0.0.1:{server.getsockname()[1]}/x"
-        assert failure(lambda: HttpBackend(resolve).open(Location(url)))[0] == "service_unavailable"
-
-
 @pytest.mark.skipif(not socket.has_ipv6, reason="this Python has no IPv6")
 def test_ipv6(folder):
     try:
@@ -341,7 +321,7 @@ def test_put_is_denied(folder, tmp_path):
 
 
 def test_read_timeout(folder, monkeypatch):
-    monkeypatch.setattr(connection, "READ_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(socket_stream, "READ_TIMEOUT_S", 0.2)
     with HttpServer(folder, faults=[ResponseFault(stall_after_bytes=1000)]) as origin:
         kind, detail = failure(lambda: read(HttpBackend(resolve), Location(f"{origin.url}/data.bin")))
     assert kind == "service_unavailable"
@@ -353,18 +333,19 @@ def test_few_bytes_are_returned_after_the_poll_interval():
         server_side, _ = server.accept()
         with server_side:
             server_side.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 9999999\r\n\r\n")
-            conn, buffer = connection.Http11Connection(client), memoryview(bytearray(1 << 20))
-            assert conn.read_response_head().status == 200
-            assert conn.round_trip_s > 0
+            connection, buffer = Http11Connection(client), memoryview(bytearray(1 << 20))
+            connection.request("GET", "/x")
+            response = connection.getresponse()
+            assert connection.measure_round_trip_s() > 0
             server_side.sendall(b"bytes")
-            assert conn.readinto(buffer) == 5
+            assert response.readinto(buffer) == 5
             server_side.sendall(bytes(1 << 20))
-            assert conn.readinto(buffer) > 5
+            assert response.readinto(buffer) > 5
 
 
 def test_slow_transfer_is_no_timeout(folder, monkeypatch):
     """The transfer takes longer than the read timeout, but no pause in it does."""
-    monkeypatch.setattr(connection, "READ_TIMEOUT_S", 3.0)
+    monkeypatch.setattr(socket_stream, "READ_TIMEOUT_S", 3.0)
     with HttpServer(folder, bytes_per_s=25_000) as origin:
         started_at = time.monotonic()
         assert read(HttpBackend(resolve), Location(f"{origin.url}/data.bin")) == DATA
@@ -372,7 +353,7 @@ def test_slow_transfer_is_no_timeout(folder, monkeypatch):
 
 
 def test_cancellation_scope_handles_the_read_timeout(folder, monkeypatch):
-    monkeypatch.setattr(connection, "READ_TIMEOUT_S", 0.1)
+    monkeypatch.setattr(socket_stream, "READ_TIMEOUT_S", 0.1)
     checks = iter(range(5))
 
     def check_cancelled() -> None:

@@ -30,9 +30,7 @@ def large(folder: Path) -> Path:
 
 @pytest.fixture
 def set_round_trip_s(monkeypatch):
-    return lambda round_trip_s: monkeypatch.setattr(
-        Http11Connection, "_measure_round_trip_s", lambda self: round_trip_s
-    )
+    return lambda round_trip_s: monkeypatch.setattr(Http11Connection, "measure_round_trip_s", lambda self: round_trip_s)
 
 
 def read_block_bytes(target: Path) -> int:

@@ -17,7 +17,7 @@ from packtrain.plan import Location, RemoteFile
 from packtrain.transfer.engine import coordinator, fetch_request, source_stats
 from packtrain.transfer.engine.part_file import PartFile
 from packtrain.transfer.engine.resume_log import ObjectIdentity
-from packtrain.transfer.http import connection
+from packtrain.transfer.http import socket_stream
 from testbed.http_server import HttpServer, ResponseFault
 from tests.support.fetches import (
     DATA,
@@ -120,7 +120,7 @@ def test_stalled_source_is_abandoned(folder, target, monkeypatch):
 
 def test_late_first_byte(folder, target, monkeypatch):
     """The timeout of the engine applies, not that of a single read."""
-    monkeypatch.setattr(connection, "READ_TIMEOUT_S", 0.1)
+    monkeypatch.setattr(socket_stream, "READ_TIMEOUT_S", 0.1)
     monkeypatch.setattr(source_stats, "_FIRST_BYTE_TIMEOUT_S", 60.0)
     calls = []
 

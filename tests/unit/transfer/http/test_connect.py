@@ -13,6 +13,7 @@ from packtrain.plan import Location, RemoteFile
 from packtrain.transfer.backends.http import HttpBackend
 from packtrain.transfer.fetch import fetch
 from packtrain.transfer.http import connect
+from packtrain.transfer.http.routes import is_local_server
 from testbed.http_server import HttpServer
 
 DATA = bytes(range(256)) * 400
@@ -102,10 +103,10 @@ def test_only_address_is_retried(folder, addresses):
 def test_is_local_server(url, expected, monkeypatch):
     """Names are not resolved."""
     monkeypatch.setattr(socket, "getaddrinfo", None)
-    assert connect.is_local_server(url) == expected
+    assert is_local_server(url) == expected
 
 
 @pytest.mark.parametrize("proxy", ["http://127.0.0.1:3128", "socks5://127.0.0.1:1080"])
 def test_no_server_is_local_behind_a_proxy(monkeypatch, proxy):
     monkeypatch.setenv("http_proxy", proxy)
-    assert not connect.is_local_server("http://127.0.0.1/x")
+    assert not is_local_server("http://127.0.0.1/x")

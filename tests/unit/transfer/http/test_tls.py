@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
+import ssl
 import threading
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from packtrain.errors import TransferError
 from packtrain.plan import Location
 from packtrain.transfer.api import ByteRange
 from packtrain.transfer.backends.http import HttpBackend
+from packtrain.transfer.http.pool import connection_pool
 from testbed.federation import CertificateAuthority
 from testbed.http_server import HttpServer, ResponseFault
 
@@ -167,3 +169,30 @@ def test_tls_range(folder, authority, monkeypatch):
             n_bytes += count
         stream.close()
     assert bytes(buffer[:n_bytes]) == data[10:2_000_000]
+
+
+def test_surplus_of_a_tls_connection(authority, monkeypatch):
+    """Decrypted bytes after the body are not taken for the next response."""
+    monkeypatch.setenv("SSL_CERT_FILE", str(authority.ca))
+    body, forged = bytes(100_000), b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nforged"
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(*authority.cert_and_key)
+    with socket.create_server(("127.0.0.1", 0)) as server, contextlib.ExitStack() as clients:
+
+        def serve() -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    client = clients.enter_context(context.wrap_socket(server.accept()[0], server_side=True))
+                    client.recv(1 << 16)
+                    client.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n")
+                    client.sendall(body + forged)
+
+        threading.Thread(target=serve, daemon=True).start()
+        location = Location(f"https://localhost:{server.getsockname()[1]}/x")
+        with connection_pool():
+            for _ in range(3):
+                stream, buffer, n_bytes = HttpBackend(str).open(location), memoryview(bytearray(1 << 18)), 0
+                while count := stream.readinto(buffer[n_bytes:]):
+                    n_bytes += count
+                stream.close()
+                assert buffer[:n_bytes] == body

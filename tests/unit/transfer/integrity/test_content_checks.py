@@ -12,11 +12,10 @@ import zipfile
 
 import pytest
 
-from packtrain.errors import FailedError, TransferError
+from packtrain.errors import FailedError
 from packtrain.plan import Digest
 from packtrain.transfer.integrity.content_checks import detect_error_page, detect_wrong_format
 from packtrain.transfer.integrity.digests import Digests, sha256_file
-from packtrain.transfer.retry import RetryTracker
 
 HTML = b"<!doctype html><html><head><title>Sign in</title></head>"
 
@@ -127,56 +126,3 @@ def test_digests(tmp_path):
     assert sha256_file(tmp_path / "f") == digests.hexdigest("sha256")
     with pytest.raises(FailedError, match="'sha1' is not one of"):
         Digests(Digest("sha1", "00"))
-
-
-def make_error(kind: str, detail: str = "") -> TransferError:
-    return TransferError(kind, detail or kind, "src")
-
-
-def test_backoff_grows_until_retry_timeout():
-    retry_tracker, now, waits = RetryTracker(100.0, 1, 0.0), 0.0, []
-    retry_tracker.record_failure(0, make_error("service_unavailable"))
-    while True:
-        wait = retry_tracker.next_wait_s(now)
-        if wait is None:
-            break
-        waits.append(wait)
-        now += wait
-    assert now == 100.0
-    assert waits[:3] == [0.25, 0.5, 1.0]
-    assert max(waits) == 15.0
-
-
-def test_progress_restarts_retry_timeout():
-    retry_tracker = RetryTracker(10.0, 1, 0.0)
-    retry_tracker.record_failure(0, make_error("truncated"))
-    retry_tracker.record_progress(9.0)
-    assert retry_tracker.next_wait_s(18.0) == 0.25
-    assert retry_tracker.next_wait_s(19.0) is None
-
-
-def test_permanent_failures_are_not_retried():
-    retry_tracker = RetryTracker(100.0, 2, 0.0)
-    retry_tracker.record_failure(0, make_error("access_denied"))
-    assert retry_tracker.usable_sources() == (1,)
-    assert retry_tracker.next_wait_s(0.0) is not None
-    retry_tracker.record_failure(1, make_error("certificate_invalid"))
-    assert retry_tracker.next_wait_s(0.0) is None
-
-
-@pytest.mark.parametrize(
-    ("kinds", "expected"),
-    [
-        (["object_missing", "object_missing"], "object_missing"),
-        (["object_missing", "service_unavailable"], "service_unavailable"),
-        (["object_missing", "host_unknown"], "host_unknown"),
-        (["service_unavailable", "access_denied"], "access_denied"),
-        (["truncated", "unexpected_content"], "unexpected_content"),
-    ],
-)
-def test_combined_error(kinds, expected):
-    retry_tracker = RetryTracker(0.0, len(kinds), 0.0)
-    for index, kind in enumerate(kinds):
-        retry_tracker.record_failure(index, make_error(kind, f"source {index}: {kind}"))
-    assert retry_tracker.final_error().kind == expected
-    assert all(f"source {index}" in retry_tracker.final_error().detail for index in range(len(kinds)))

@@ -17,7 +17,8 @@ from typing import IO, Any
 
 from packtrain.agent.outputs.validators import CancelCheck, torch_pickle
 from packtrain.agent.outputs.validators.float_formats import FLOAT_FORMATS, find_non_finite
-from packtrain.agent.outputs.validators.torch_pickle import DisallowedNameError, TensorInfo
+from packtrain.agent.outputs.validators.restricted_pickle import DisallowedNameError
+from packtrain.agent.outputs.validators.torch_pickle import TensorInfo
 
 _BLOCK_BYTES = 1 << 20  # a multiple of every width
 _MAX_PICKLE_BYTES = 1 << 28

@@ -6,12 +6,13 @@ rejects is rejected here as well.
 
 from __future__ import annotations
 
-import pickle
 import re
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import IO, Any
+
+from packtrain.agent.outputs.validators.restricted_pickle import DisallowedNameError, RestrictedUnpickler
 
 _STORAGE_DTYPES = {
     "Double": ("float64", 8),
@@ -34,10 +35,6 @@ _ALLOWED_NAMES = re.compile(
     r"|_codecs\.encode",
     re.ASCII,
 )
-
-
-class DisallowedNameError(Exception):
-    """The pickle names something that weights_only rejects."""
 
 
 @dataclass(frozen=True)
@@ -127,14 +124,14 @@ _REBUILDERS: dict[str, Callable[..., Any]] = {
 }
 
 
-class TensorUnpickler(pickle.Unpickler):
-    """An unpickler that accepts the names that weights_only allows, and replaces them by stubs."""
+def _find_stub(full_name: str) -> Any:
+    if not _ALLOWED_NAMES.fullmatch(full_name):
+        return None
+    return _REBUILDERS.get(full_name) or type(full_name.rpartition(".")[2], (StubObject,), {"full_name": full_name})
 
-    def find_class(self, module: str, name: str) -> Any:
-        full_name = f"{'builtins' if module == '__builtin__' else module}.{name}"
-        if not _ALLOWED_NAMES.fullmatch(full_name):
-            raise DisallowedNameError(full_name)
-        return _REBUILDERS.get(full_name) or type(name, (StubObject,), {"full_name": full_name})
+
+class TensorUnpickler(RestrictedUnpickler):
+    """Accepts the names that weights_only allows, and the references to storages."""
 
     def persistent_load(self, pid: Any) -> TensorStorage:
         """Return the storage that `pid` describes: ('storage', type, key, location, numel, …)."""
@@ -146,7 +143,7 @@ class TensorUnpickler(pickle.Unpickler):
 
 def load_pickle(file: IO[bytes]) -> Any:
     """Return the next object of the file. Raises DisallowedNameError, or any error that damage causes."""
-    return TensorUnpickler(file).load()
+    return TensorUnpickler(file, _find_stub).load()
 
 
 def iter_tensors(root: Any) -> Iterator[tuple[str, TensorInfo]]:

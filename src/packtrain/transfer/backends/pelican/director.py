@@ -16,6 +16,7 @@ from urllib.parse import urljoin, urlsplit
 
 from packtrain.errors import TransferError
 from packtrain.transfer.http.client import Request, Response, send_request
+from packtrain.transfer.http.headers import parse_number
 from packtrain.transfer.http.response import error_from_response
 from packtrain.transfer.urls import redact_url
 
@@ -122,7 +123,8 @@ def parse_duplicate_links(link_header: str) -> list[str]:
 
 
 def _parse_priority(text: str) -> int:
-    return int(text) if text.isascii() and text.isdecimal() else _LOWEST_PRIORITY
+    priority = parse_number(text)
+    return _LOWEST_PRIORITY if priority is None else priority
 
 
 def parse_pelican_header(header: str) -> dict[str, str]:

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from packtrain.errors import TransferError
 from packtrain.plan import Digest, Location
 from packtrain.transfer.api import FULL_RANGE, ByteRange, ObjectInfo, ObjectStream, SecretResolver
-from packtrain.transfer.backends.http import HttpBackend, range_header, stream_from_response
+from packtrain.transfer.backends.http import EmptyStream, HttpBackend, range_header, stream_from_response
 from packtrain.transfer.credentials import find_token
 from packtrain.transfer.http.client import Request, Response, send_request
 from packtrain.transfer.http.response import parse_object_info
@@ -104,22 +104,6 @@ def clamp_to_size(byte_range: ByteRange, object_size: int | None) -> ByteRange:
         return byte_range
     start = min(byte_range.start, object_size)
     return ByteRange(start, object_size if byte_range.stop is None else max(start, min(byte_range.stop, object_size)))
-
-
-class EmptyStream:
-    """A stream at the end of an object."""
-
-    def __init__(self, info: ObjectInfo, start: int) -> None:
-        self.info, self.start = info, start
-
-    def read(self, size: int, /) -> bytes:
-        return b""
-
-    def readinto(self, buffer: memoryview, /) -> int:
-        return 0
-
-    def close(self) -> None:
-        """Do nothing."""
 
 
 class StatusCheckedStream:

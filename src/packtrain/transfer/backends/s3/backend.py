@@ -12,6 +12,7 @@ from packtrain.transfer.api import FULL_RANGE, ByteRange, ListedObject, ObjectIn
 from packtrain.transfer.backends.http import range_header, stream_from_response
 from packtrain.transfer.backends.s3 import multipart
 from packtrain.transfer.backends.s3.client import S3Client, bucket_url, is_signed, object_url, parse_bucket_and_key
+from packtrain.transfer.http.headers import parse_number
 from packtrain.transfer.http.request_body import FileSlice
 from packtrain.transfer.http.response import parse_object_info
 from packtrain.transfer.progress import OnBytesSent, ignore_bytes_sent
@@ -102,5 +103,5 @@ def _parse_entries(page: Element, location: Location, bucket: str, prefix: str) 
         if key.endswith("/"):
             continue  # consoles write such markers for empty folders
         name = check_listed_name(key[len(prefix) :], location.url)
-        size = int(item.findtext("{*}Size") or 0)
+        size = parse_number(item.findtext("{*}Size") or "") or 0
         yield ListedObject(name, size, replace(location, url=join_url(f"s3://{bucket}/{prefix}".rstrip("/"), name)))

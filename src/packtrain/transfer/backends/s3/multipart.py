@@ -18,6 +18,7 @@ from packtrain.errors import TransferError
 from packtrain.plan import Digest, Location
 from packtrain.transfer.backends.s3.client import S3Client, bucket_url, object_url, parse_bucket_and_key, parse_xml
 from packtrain.transfer.http.client import Response
+from packtrain.transfer.http.headers import parse_number
 from packtrain.transfer.http.request_body import FileSlice, RequestBodyReader, open_body
 from packtrain.transfer.integrity.digests import Digests
 from packtrain.transfer.progress import OnBytesSent
@@ -325,7 +326,8 @@ def _list_uploads(client: S3Client, location: Location) -> list[str]:
 def _parse_parts(page: Element) -> Iterator[tuple[int, tuple[int, str]]]:
     for item in page.iterfind("{*}Part"):
         etag = (item.findtext("{*}ETag") or "").strip('"')
-        yield int(item.findtext("{*}PartNumber") or 0), (int(item.findtext("{*}Size") or 0), etag)
+        number, size = (parse_number(item.findtext(f"{{*}}{name}") or "") for name in ("PartNumber", "Size"))
+        yield number or 0, (size or 0, etag)
 
 
 def _abort_upload(client: S3Client, location: Location, upload_id: str) -> None:

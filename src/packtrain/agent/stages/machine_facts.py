@@ -1,6 +1,6 @@
-"""Facts about the machine: memory, disk, GPUs and the limitations of its file system.
+"""Measure the machine: its memory, its GPUs, and what its file systems cannot do.
 
-The functions only read; `probe` decides whether the machine is good enough for a job.
+The functions know nothing of jobs. The stage `probe` compares what they return with the requirements of the job.
 """
 
 from __future__ import annotations
@@ -41,12 +41,6 @@ def platform_name() -> str:
     libc = os.confstr("CS_GNU_LIBC_VERSION") if "CS_GNU_LIBC_VERSION" in os.confstr_names else ""
     with_libc = f"-with-{libc.replace(' ', '')}" if libc else ""
     return f"{uname.sysname}-{uname.release}-{uname.machine}{with_libc}"
-
-
-def free_disk_bytes(folder: Path) -> int:
-    """Return how many bytes this user may still write to the folder."""
-    status = os.statvfs(folder)
-    return status.f_bavail * status.f_frsize
 
 
 def memory_mb(proc: Path = Path("/proc"), cgroups: Path = Path("/sys/fs/cgroup")) -> int | None:
