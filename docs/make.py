@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
+import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import click
 
+import packtrain
 from packtrain import plan
 from packtrain.agent.processes import error_patterns
 from packtrain.cli.main import GROUP_BY_COMMAND, cli
@@ -17,6 +21,7 @@ from packtrain.plan import model
 from packtrain.report import history
 from packtrain.report.analysis import by_site, distribution, statistics
 from packtrain.report.export import _EXCLUDED_FIELDS
+from packtrain.runs.outputs import OutputFile, Outputs
 
 DOCS = Path(__file__).parent
 sys.path.insert(0, str(DOCS))
@@ -30,7 +35,8 @@ def render_cli_page() -> str:
     parts = [
         GENERATED_NOTICE,
         "# The command line\n",
-        "Every command has `--json`; commands that change something have `--dry-run`.\n",
+        "Every command has `--json`; commands that change something have `--dry-run`. `-v` shows on standard error\n"
+        "what a command does, `-vv` shows more.\n",
         EXIT_CODES_TABLE,
     ]
     context = click.Context(cli, info_name="packtrain", terminal_width=80, **cli.context_settings)
@@ -53,6 +59,53 @@ EXIT_CODES_TABLE = """| exit code | meaning |
 | 10–79 | kind of the (first) failure of `run`, `resume`, `get`, `put`, `checksums`: [failures](failures.md) |
 | 130 | interrupted or cancelled |
 """
+
+
+def render_python_page() -> str:
+    """Return the page with the Python API, from its docstrings."""
+    parts = [GENERATED_NOTICE, "# The Python API\n", "[How to use it](../how-to/python.md).\n"]
+    functions = (packtrain.submit, packtrain.get_run, packtrain.list_runs, packtrain.fetch)
+    parts += [f"## packtrain.{function.__name__}\n\n{_describe(function)}\n" for function in functions]
+    for kind in (packtrain.Run, packtrain.Job, packtrain.JobResult, Outputs, OutputFile):
+        parts.append(f"## {kind.__name__}\n\n{_format_docstring(kind)}\n")
+        for name, member in vars(kind).items():
+            if name.startswith("_") or not inspect.getdoc(member):
+                continue
+            if isinstance(member, property):
+                parts.append(f"* `{kind.__name__}.{name}`: {_format_docstring(member)}\n")
+            elif inspect.isfunction(member):
+                parts.append(f"### {kind.__name__}.{name}\n\n{_describe(member)}\n")
+    return "\n".join(parts)
+
+
+def _describe(function: Callable[..., object]) -> str:
+    lines, is_keyword_only = [], False
+    for name, parameter in inspect.signature(function).parameters.items():
+        if parameter.kind is parameter.KEYWORD_ONLY and not is_keyword_only:
+            lines, is_keyword_only = [*lines, "*"], True
+        default = "" if parameter.default is parameter.empty else f" = {_format_default(parameter.default)}"
+        lines += [f"{name}: {parameter.annotation}{default}"] if name != "self" else []
+    signature = f"{function.__name__}({', '.join(lines)}) -> {inspect.signature(function).return_annotation}"
+    if len(signature) > 120:
+        signature = signature.replace(", ".join(lines), "".join(f"\n    {line}," for line in lines) + "\n")
+    return f"```python\n{signature}\n```\n\n{_format_docstring(function)}"
+
+
+def _format_default(value: object) -> str:
+    return "…" if callable(value) else repr(value).replace("'", '"')
+
+
+def _format_docstring(subject: object) -> str:
+    """Return a docstring with its sections as lists."""
+    lines = []
+    for line in (inspect.getdoc(subject) or "").splitlines():
+        if re.fullmatch(r"[A-Z][a-z]+:", line):
+            lines.append(f"**{line}**\n")
+        elif match := re.fullmatch(r"    (\w+): (.*)", line):
+            lines.append(f"* `{match[1]}`: {match[2]}")
+        else:
+            lines.append(f"  {line.strip()}" if line.startswith("        ") else line.strip())
+    return "\n".join(lines)
 
 
 def render_failures_page() -> str:
@@ -236,6 +289,7 @@ def render_pages() -> dict[Path, str]:
         DOCS / "study.md": render_study_page(DOCS / "study.md"),
         report: replace_section(report, "tables", render_report_tables()),
         DOCS / "reference" / "cli.md": render_cli_page(),
+        DOCS / "reference" / "python.md": render_python_page(),
         DOCS / "reference" / "failures.md": render_failures_page(),
         events: replace_section(events, "kinds", render_events_table()),
         plans: replace_section(plans, "tables", render_plan_tables()),

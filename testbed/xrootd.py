@@ -26,7 +26,7 @@ from testbed.ports import reserve_ports
 
 NAMESPACE = "/data"
 PACKAGE_SPEC = debian.PackageSpec("bookworm", ("xrootd-server", "xrootd-plugins", "xrootd-server-plugins"))
-_READY_TIMEOUT_S = 30.0
+_READY_TIMEOUT_S = 60.0
 _READY_MESSAGE = "initialization completed."
 # XRootD refuses to run as root. In a user namespace it runs as nobody, with root's permissions on files.
 _AS_NOBODY_PREFIX = ("unshare", "--user", "--map-user=65534", "--map-group=65534")

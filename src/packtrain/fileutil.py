@@ -69,12 +69,12 @@ def is_temporary_name(name: str) -> bool:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make new and renamed entries of a folder survive a power cut, on file systems that can sync a folder."""
+    """Make new and renamed entries of a folder survive a power cut, if its file system can."""
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(fd)
     except OSError as error:
-        if error.errno not in (errno.EINVAL, errno.ENOTSUP):
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # some network file systems cannot sync a folder
             raise
     finally:
         os.close(fd)

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from packtrain.errors import TransferError
 from packtrain.plan import Location
 from packtrain.transfer.backends.file import FileBackend
 from packtrain.transfer.backends.http import HttpBackend
@@ -35,6 +36,15 @@ class BackendCase:
         path.write_bytes(data)
         self.store.put(self.make_location(name), path)
         return self.make_location(name)
+
+    def list(self, prefix: str) -> list[Any] | None:
+        """Return the objects under a prefix; None if the backend says, as it must, that it cannot list."""
+        if self.can_list:
+            return list(self.store.list(self.make_location(prefix)))
+        with pytest.raises(TransferError, match="list") as caught:
+            list(self.store.list(self.make_location(prefix)))
+        assert caught.value.kind == "unsupported"
+        return None
 
 
 def resolve_plain(value: Any) -> str:

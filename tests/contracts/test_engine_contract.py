@@ -5,8 +5,6 @@ tests/pool/test_engine_contract.py checks it on a real pool.
 
 from __future__ import annotations
 
-import time
-
 import pytest
 
 from packtrain.engines.updates import Gone, Running
@@ -170,7 +168,5 @@ def test_first_come_first_served(pool, engine):
 
 def test_wait_returns_early(pool, engine):
     engine.submit([pool.make_request("0-1", "succeed")])
-    started_at = time.monotonic()
-    engine.wait(60.0)
-    assert time.monotonic() - started_at < 30
+    engine.wait(3600.0)  # returns long before the timeout of the test
     poll_until(engine, all_gone("0-1"))

@@ -6,7 +6,6 @@ import base64
 import hashlib
 import json
 import os
-import time
 import uuid
 import zlib
 from dataclasses import replace
@@ -29,6 +28,7 @@ from testbed import faults
 from testbed.faults import FaultProxy
 from testbed.federation import DIRECTOR_BUSY, DIRECTOR_UNREACHABLE, CertificateAuthority
 from testbed.http_server import HttpServer, ResponseFault
+from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("pelican")]
 
@@ -330,10 +330,7 @@ def test_cancelled_upload_can_be_repeated(xrootd, tmp_path):
     location = Location(xrootd.url(name))
     with pytest.raises(UploadCancelled):
         PelicanBackend(str).put(location, tmp_path / "big", cancel)
-    deadline = time.monotonic() + 10
-    while (xrootd.origin.object_dir / name).exists() and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert not (xrootd.origin.object_dir / name).exists()
+    wait_until(lambda: not (xrootd.origin.object_dir / name).exists())
     # Retry, because the origin may still be closing the cancelled upload.
     upload_file(tmp_path / "big", Output(Location(xrootd.url("").rstrip("/"))), name, str, retry_timeout_s=30)
     assert fetch_bytes(location, tmp_path / "x") == (tmp_path / "big").read_bytes()

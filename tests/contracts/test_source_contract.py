@@ -75,12 +75,15 @@ def test_empty_object(backend, tmp_path):
 
 
 def test_new_content_changes_the_etag(backend, location, tmp_path):
-    before = backend.store.stat(location).etag
+    before = backend.store.stat(location)
     if backend.immutable:  # the name identifies the content, so the ETag is optional
-        assert backend.store.stat(location).etag == before
+        with pytest.raises(TransferError, match="immutable"):
+            backend.put("some folder/ü %41+data.bin", DATA[::-1], tmp_path)
+        assert backend.store.stat(location) == before
+        assert read_all(backend.store.open(location)) == DATA
         return
     backend.put("some folder/ü %41+data.bin", DATA[::-1], tmp_path)
-    assert backend.store.stat(location).etag != before
+    assert backend.store.stat(location).etag != before.etag
 
 
 @pytest.mark.parametrize("method", ["stat", "open"])
@@ -96,17 +99,13 @@ def test_list_is_recursive(backend, tmp_path):
     for name, size in names.items():
         backend.put(f"tree/{name}", b"x" * size, tmp_path)
     backend.put("treehouse/not-below.txt", b"x", tmp_path)
-    if not backend.can_list:
-        with pytest.raises(TransferError, match="list") as caught:
-            list(backend.store.list(backend.make_location("tree")))
-        assert caught.value.kind == "unsupported"
+    entries = backend.list("tree")
+    if entries is None:
         return
-    entries = list(backend.store.list(backend.make_location("tree")))
     assert {entry.name: entry.size for entry in entries} == names
     for entry in entries:
         assert read_all(backend.store.open(entry.location)) == b"x" * names[entry.name]
 
 
 def test_list_of_empty_prefix(backend):
-    if backend.can_list:
-        assert list(backend.store.list(backend.make_location("no/such/prefix"))) == []
+    assert backend.list("no/such/prefix") in (None, [])

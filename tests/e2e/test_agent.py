@@ -7,7 +7,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -27,6 +26,7 @@ from packtrain.plan import (
 )
 from testbed.http_server import HttpServer
 from tests.support.agent_runs import assert_failed, make_input, make_job, make_step, make_tar
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -49,7 +49,8 @@ def test_job_succeeds(attempt, data, tmp_path):
     ).start_and_wait()
     assert run.process.returncode == 0, run.stderr
     assert [e.data["stage"] for e in run.events("stage.ended")] == STAGES
-    assert all(e.data["failure"] is None and e.data["seconds"] >= 0 for e in run.events("stage.ended"))
+    assert all(e.data["failure"] is None for e in run.events("stage.ended"))
+    assert sum(e.data["seconds"] for e in run.events("stage.ended")) <= run.end_data["seconds"]
     assert (target / "model.pt").read_bytes() == b"0123456789" * 100
     assert run.end_data["outcome"] == "succeeded"
     assert [(o["path"], o["bytes"], len(o["sha256"])) for o in run.end_data["outputs"]] == [("model.pt", 1000, 64)]
@@ -234,9 +235,7 @@ def test_continuous_sync(attempt, tmp_path):
         'cd "$DEEPSQUARE_OUTPUT"; echo 1 > early; while [ ! -e ../go ]; do sleep 0.05; done; echo 2 > late'
     )
     run = attempt(make_job(step, output=Output(Location(f"file://{target}"), continuous_sync=True))).start()
-    deadline = time.monotonic() + 25
-    while not (target / "early").exists() and time.monotonic() < deadline:
-        time.sleep(0.1)
+    wait_until((target / "early").exists)
     assert (target / "early").read_text() == "1\n"
     (next(run.scratch.iterdir()) / "go").touch()
     assert run.wait() == 0, run.stderr
@@ -246,11 +245,9 @@ def test_continuous_sync(attempt, tmp_path):
 # SIGTERM in every stage
 
 
-def terminate_and_check(run, stage, grace_s=0.0):
+def terminate_and_check(run, stage):
     run.process.send_signal(signal.SIGTERM)
-    signalled_at = time.monotonic()
     code = run.wait()
-    assert time.monotonic() - signalled_at < 5 + grace_s
     assert_failed(run, 60, "terminated", stage, "SIGTERM")
     assert code == 60
     return run
@@ -309,7 +306,7 @@ def test_term_during_sync(attempt, silent_server):
         make_job(step, output=Output(Location(f"{silent_server}/f")), limits=Limits(grace_s=1), retry_timeout_s=60)
     ).start()
     run.wait_for_event("stage.started", stage="sync")
-    terminate_and_check(run, "sync", grace_s=1)
+    terminate_and_check(run, "sync")
     assert [p.read_text() for p in run.attempt_folder.output.rglob("f")] == ["1\n"]
 
 

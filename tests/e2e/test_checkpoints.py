@@ -14,9 +14,10 @@ import pytest
 
 from packtrain.agent.checkpoints.record import CheckpointRecord, best_first
 from packtrain.plan import CheckpointConfig, Limits, Location, Output
-from tests.support.agent_runs import assert_failed, make_job, make_step, read_start_step, wait_until
+from tests.support.agent_runs import assert_failed, make_job, make_step, read_start_step
 from tests.support.cli_runs import Workspace
 from tests.support.programs import counting_trainer
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 

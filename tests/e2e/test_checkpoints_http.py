@@ -12,8 +12,9 @@ import pytest
 from packtrain.agent.checkpoints.record import RECORD_SUFFIX, CheckpointRecord
 from packtrain.plan import CheckpointConfig, Limits, Location, Output
 from testbed.http_server import HttpServer, ResponseFault
-from tests.support.agent_runs import assert_failed, make_job, make_step, read_start_step, wait_until
+from tests.support.agent_runs import assert_failed, make_job, make_step, read_start_step
 from tests.support.programs import counting_trainer
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 

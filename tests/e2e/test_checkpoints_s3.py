@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import sys
-import time
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
@@ -21,6 +20,7 @@ from testbed import s3 as testbed_s3
 from testbed.faults import Fault, FaultProxy
 from tests.support.agent_runs import TIMEOUT_S, make_job, make_step
 from tests.support.programs import counting_trainer
+from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("s3-faults")]
 
@@ -100,29 +100,15 @@ def latest_step(run):
 def wait_for_progress(run, steps=5):
     """Wait until the training has advanced by some steps."""
     reached = latest_step(run)
-    deadline = time.monotonic() + TIMEOUT_S
-    while latest_step(run) < reached + steps:
-        assert time.monotonic() < deadline, "the training makes no progress"
-        assert run.process.poll() is None
-        time.sleep(0.05)
+    wait_until(lambda: latest_step(run) >= reached + steps)
 
 
 def wait_for_upload(run, beyond=-1):
-    deadline = time.monotonic() + 2 * TIMEOUT_S
-    while True:
-        saved = [e.data for e in run.events("checkpoint.saved") if e.data["step"] > beyond]
-        if saved:
-            return saved[-1]["step"]
-        assert time.monotonic() < deadline, run.notices
-        assert run.process.poll() is None
-        time.sleep(0.05)
+    return wait_until(lambda: [e.data["step"] for e in run.events("checkpoint.saved") if e.data["step"] > beyond])[-1]
 
 
 def wait_for_notice(run, fragment):
-    deadline = time.monotonic() + 2 * TIMEOUT_S
-    while not any(fragment in text for text in run.notices):
-        assert time.monotonic() < deadline, run.notices
-        time.sleep(0.05)
+    wait_until(lambda: any(fragment in text for text in run.notices))
 
 
 def kill_and_resume(attempt, destination, run):
@@ -182,12 +168,11 @@ def test_server_killed_during_upload(attempt, server, destination, proxy):
     run = start(attempt, destination, "--every", 25, "--size", 40 * MB, "--pace", 0.05)
     first = wait_for_upload(run)
     before = {id(c) for c in proxy.connections}
-    deadline = time.monotonic() + TIMEOUT_S
-    while not any(
-        "partNumber" in request for c in list(proxy.connections) if id(c) not in before for request in c.requests
-    ):
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
+    wait_until(
+        lambda: any(
+            "partNumber" in request for c in list(proxy.connections) if id(c) not in before for request in c.requests
+        )
+    )
     server.kill()
     try:
         wait_for_notice(run, "could not be uploaded")

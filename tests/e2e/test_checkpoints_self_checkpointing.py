@@ -11,8 +11,9 @@ import pytest
 
 from packtrain.agent.checkpoints.record import CheckpointRecord, best_first
 from packtrain.plan import CheckpointConfig, Limits
-from tests.support.agent_runs import make_input, make_job, make_step, wait_until
+from tests.support.agent_runs import make_input, make_job, make_step
 from tests.support.programs import counting_trainer
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 

@@ -16,8 +16,9 @@ import pytest
 
 from packtrain.plan import CheckpointConfig, Limits, Location, Output, Resources, StepResources
 from testbed import data
-from tests.support.agent_runs import make_job, make_step, wait_until
+from tests.support.agent_runs import make_job, make_step
 from tests.support.training_forkserver import RECIPES_DIR, read_checkpoint_notices, read_output
+from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("torch"), pytest.mark.timeout(600)]
 

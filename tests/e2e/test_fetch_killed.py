@@ -7,13 +7,13 @@ import os
 import random
 import subprocess
 import sys
-import time
 
 import pytest
 
 from packtrain.transfer.engine.resume_log import DEFAULT_BLOCK_BYTES
 from testbed.debian import PROJECT_ROOT
 from testbed.faults import FaultProxy, RateLimiter
+from tests.support.waiting import wait_until
 
 N_KILLS = 20
 SIZE = 100 * DEFAULT_BLOCK_BYTES + 12_345
@@ -39,10 +39,8 @@ def start(proxy, target, sha256):
 
 def kill_after(process, proxy, n_bytes):
     """Kill a process after the proxy sent `n_bytes` more, and return the number of its connections."""
-    goal, deadline = proxy.sent_bytes + n_bytes, time.monotonic() + DEADLINE_S
-    while proxy.sent_bytes < goal and process.poll() is None:
-        assert time.monotonic() < deadline, f"no progress: {proxy.sent_bytes} of {goal} bytes"
-        time.sleep(0.002)
+    goal = proxy.sent_bytes + n_bytes
+    wait_until(lambda: proxy.sent_bytes >= goal or process.poll() is not None, interval_s=0.002)
     connections = proxy.n_open_connections
     process.kill()
     process.wait()

@@ -9,7 +9,6 @@ import re
 import subprocess
 import sys
 import tarfile
-import time
 from pathlib import Path
 
 import pytest
@@ -18,6 +17,7 @@ from packtrain.indexing import IndexRequest, build_index
 from packtrain.indexing.resume_file import read_frames
 from packtrain.plan import Location
 from testbed.http_server import HttpServer, RecordedRequest, ResponseFault
+from tests.support.waiting import wait_until
 
 N_INNER_TARS, N_MEMBERS = 30, 3
 
@@ -73,9 +73,7 @@ def test_resume_after_a_kill(tmp_path):
     with StallingServer(tmp_path / "www") as origin:
         origin.stall_from = (tmp_path / "www/train.tar").stat().st_size // 2
         process = subprocess.Popen(index_command(origin, path), stdout=subprocess.DEVNULL)
-        while count_scanned_tars(resume_path) < N_INNER_TARS // 2 - 1:
-            assert process.poll() is None
-            time.sleep(0.05)
+        wait_until(lambda: count_scanned_tars(resume_path) >= N_INNER_TARS // 2 - 1)
         process.kill()
         process.wait()
         assert not path.exists()

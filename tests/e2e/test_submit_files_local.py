@@ -52,112 +52,112 @@ def served(tmp_path):
 
 
 @pytest.fixture
-def desk(tmp_path):
+def workspace(tmp_path):
     workspace = Workspace(tmp_path)
     workspace.write_file(WRAPPER, "run.sh")
     workspace.write_file(TRAIN, "train.py")
     return workspace
 
 
-def write_submit_file(desk, origin, more="", count=""):
-    desk.write_file(SUBMIT.format(url=origin.url, more=more, count=count), "job.sub")
+def write_submit_file(workspace, origin, more="", count=""):
+    workspace.write_file(SUBMIT.format(url=origin.url, more=more, count=count), "job.sub")
 
 
-def test_one_job(desk, served):
+def test_one_job(workspace, served):
     with HttpServer(served, faults=[ResponseFault(status=503)]) as origin:
-        write_submit_file(desk, origin)
-        desk.run("run", "job.sub", "--expect", "model.txt")
-    assert (desk.folder / "model.txt").read_text() == "hello --epochs 5 --note a b --seed 0"
-    run = desk.run_folder().name
-    stdout = (desk.folder / f"job_{run}_0.out").read_text()
+        write_submit_file(workspace, origin)
+        workspace.run("run", "job.sub", "--expect", "model.txt")
+    assert (workspace.folder / "model.txt").read_text() == "hello --epochs 5 --note a b --seed 0"
+    run = workspace.run_folder().name
+    stdout = (workspace.folder / f"job_{run}_0.out").read_text()
     assert stdout == "trained with ['--epochs', '5', '--note', 'a b', '--seed', '0'] x y True\n"
-    assert (desk.folder / f"job_{run}_0.err").read_text() == ""
-    assert (desk.folder / "run.sh").read_text() == WRAPPER
-    assert "trained with" in desk.run("logs")
+    assert (workspace.folder / f"job_{run}_0.err").read_text() == ""
+    assert (workspace.folder / "run.sh").read_text() == WRAPPER
+    assert "trained with" in workspace.run("logs")
 
 
-def test_jobs_have_their_own_output_folders(desk, served):
+def test_jobs_have_their_own_output_folders(workspace, served):
     with HttpServer(served) as origin:
-        write_submit_file(desk, origin, count="3")
-        desk.run("run", "job.sub", "--offline")
-    assert "3 jobs would overwrite each other's outputs in ." in desk.stderr
-    assert "run.sh:5:1: warning: the exit code is that of `rm -rf data words.tar`" in desk.stderr
-    models = [(desk.run_folder() / f"jobs/{n}/output/model.txt").read_text() for n in range(3)]
+        write_submit_file(workspace, origin, count="3")
+        workspace.run("run", "job.sub", "--offline")
+    assert "3 jobs would overwrite each other's outputs in ." in workspace.stderr
+    assert "run.sh:5:1: warning: the exit code is that of `rm -rf data words.tar`" in workspace.stderr
+    models = [(workspace.run_folder() / f"jobs/{n}/output/model.txt").read_text() for n in range(3)]
     assert models == [f"hello --epochs 5 --note a b --seed {n}" for n in range(3)]
-    assert not (desk.folder / "model.txt").exists()
+    assert not (workspace.folder / "model.txt").exists()
 
 
-def test_expect_finds_masked_failure(desk, served):
-    desk.write_file("raise SystemExit('out of luck')", "train.py")
+def test_expect_finds_masked_failure(workspace, served):
+    workspace.write_file("raise SystemExit('out of luck')", "train.py")
     with HttpServer(served) as origin:
-        write_submit_file(desk, origin, more="max_retries = 0")
-        desk.run("run", "job.sub", "--expect", "model.txt", exit_code=None)
-    assert desk.exit_code not in (0, 1, 2)
-    assert "the expected output 'model.txt' is missing" in desk.run("why")
-    assert not (desk.folder / "model.txt").exists()
+        write_submit_file(workspace, origin, more="max_retries = 0")
+        workspace.run("run", "job.sub", "--expect", "model.txt", exit_code=None)
+    assert workspace.exit_code not in (0, 1, 2)
+    assert "the expected output 'model.txt' is missing" in workspace.run("why")
+    assert not (workspace.folder / "model.txt").exists()
 
 
-def test_remapped_outputs(desk, served):
+def test_remapped_outputs(workspace, served):
     remap = 'transfer_output_files = model.txt\ntransfer_output_remaps = "model.txt = models/m-$(Process).txt"'
     with HttpServer(served) as origin:
         write_submit_file(
-            desk, origin, more=remap + "\ninitialdir = runs/$(Process)\ntransfer_executable = true", count="2"
+            workspace, origin, more=remap + "\ninitialdir = runs/$(Process)\ntransfer_executable = true", count="2"
         )
-        (desk.folder / "runs/0").mkdir(parents=True)
-        (desk.folder / "runs/1").mkdir(parents=True)
+        (workspace.folder / "runs/0").mkdir(parents=True)
+        (workspace.folder / "runs/1").mkdir(parents=True)
         for number in (0, 1):
-            (desk.folder / f"runs/{number}/train.py").write_text(TRAIN)
-        desk.run("run", "job.sub")
-    assert (desk.folder / "runs/1/models/m-1.txt").read_text().endswith("--seed 1")
+            (workspace.folder / f"runs/{number}/train.py").write_text(TRAIN)
+        workspace.run("run", "job.sub")
+    assert (workspace.folder / "runs/1/models/m-1.txt").read_text().endswith("--seed 1")
 
 
-def test_unsupported_commands(desk, served):
+def test_unsupported_commands(workspace, served):
     with HttpServer(served) as origin:
-        write_submit_file(desk, origin, more="checkpoint_exit_code = 85\nsuccess_exit_code = 4")
-        desk.run("run", "job.sub", exit_code=2)
+        write_submit_file(workspace, origin, more="checkpoint_exit_code = 85\nsuccess_exit_code = 4")
+        workspace.run("run", "job.sub", exit_code=2)
         assert origin.requests == []
-    assert "job.sub:14:1: checkpoint_exit_code is not supported" in desk.stderr
-    assert "job.sub:15:1: success_exit_code is not supported" in desk.stderr
-    assert not (desk.folder / ".packtrain").exists()
+    assert "job.sub:14:1: checkpoint_exit_code is not supported" in workspace.stderr
+    assert "job.sub:15:1: success_exit_code is not supported" in workspace.stderr
+    assert not (workspace.folder / ".packtrain").exists()
 
 
-def test_missing_local_file(desk, served):
-    (desk.folder / "train.py").unlink()
+def test_missing_local_file(workspace, served):
+    (workspace.folder / "train.py").unlink()
     with HttpServer(served) as origin:
-        write_submit_file(desk, origin)
-        desk.run("check", "job.sub", exit_code=2)
-    assert "job.sub:9:1: " in desk.stderr
-    assert "train.py does not exist" in desk.stderr
+        write_submit_file(workspace, origin)
+        workspace.run("check", "job.sub", exit_code=2)
+    assert "job.sub:9:1: " in workspace.stderr
+    assert "train.py does not exist" in workspace.stderr
 
 
-def test_convert(desk, served):
+def test_convert(workspace, served):
     with HttpServer(served) as origin:
-        write_submit_file(desk, origin)
-        desk.write_file(desk.run("convert", "job.sub", "--expect", "model.txt"), "job.yaml")
-        desk.run("check", "job.yaml")
-        desk.run("run", "job.yaml")
-    assert (desk.folder / "model.txt").read_text().startswith("hello ")
-    data = desk.run_json("convert", "job.sub")
+        write_submit_file(workspace, origin)
+        workspace.write_file(workspace.run("convert", "job.sub", "--expect", "model.txt"), "job.yaml")
+        workspace.run("check", "job.yaml")
+        workspace.run("run", "job.yaml")
+    assert (workspace.folder / "model.txt").read_text().startswith("hello ")
+    data = workspace.run_json("convert", "job.sub")
     assert data["workflow"]["name"] == "job"
     assert any("log is ignored" in diagnostic["message"] for diagnostic in data["diagnostics"])
 
 
-def test_convert_invalid_file(desk):
-    desk.write_file("executable = x\nuniverse = grid\nqueue\n", "job.sub")
-    desk.run("convert", "job.sub", exit_code=2)
-    assert "job.sub:2:1: the universe grid is not supported" in desk.stderr
-    assert desk.run_json("convert", "none.sub", exit_code=2)["workflow"] == {}
+def test_convert_invalid_file(workspace):
+    workspace.write_file("executable = x\nuniverse = grid\nqueue\n", "job.sub")
+    workspace.run("convert", "job.sub", exit_code=2)
+    assert "job.sub:2:1: the universe grid is not supported" in workspace.stderr
+    assert workspace.run_json("convert", "none.sub", exit_code=2)["workflow"] == {}
 
 
 def test_in_a_container(tmp_path):
     apptainer.build_sif(tmp_path / "image.sif")
-    desk = Workspace(tmp_path, PATH=f"{apptainer.install_dir()}/usr/bin:{os.environ['PATH']}")
-    desk.write_file("#!/bin/sh\ntest -e /bin/busybox && cat numbers.txt > inside.txt\n", "run.sh")
-    desk.write_file("1 2 3\n", "numbers.txt")
-    desk.write_file(
+    workspace = Workspace(tmp_path, PATH=f"{apptainer.install_dir()}/usr/bin:{os.environ['PATH']}")
+    workspace.write_file("#!/bin/sh\ntest -e /bin/busybox && cat numbers.txt > inside.txt\n", "run.sh")
+    workspace.write_file("1 2 3\n", "numbers.txt")
+    workspace.write_file(
         'universe = vanilla\n+SingularityImage = "image.sif"\nexecutable = run.sh\n'
         "transfer_input_files = numbers.txt\ntransfer_output_files = inside.txt\nqueue\n",
         "job.sub",
     )
-    desk.run("run", "job.sub")
-    assert (desk.folder / "inside.txt").read_text() == "1 2 3\n"
+    workspace.run("run", "job.sub")
+    assert (workspace.folder / "inside.txt").read_text() == "1 2 3\n"

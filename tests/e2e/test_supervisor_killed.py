@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import tarfile
@@ -10,17 +11,18 @@ import pytest
 
 from packtrain.events import kinds
 from testbed.http_server import HttpServer
-from tests.support.cli_runs import Workspace
+from tests.support.cli_runs import TIMEOUT_S, Workspace
 
 pytestmark = pytest.mark.slow
 
 STAGES = ("probe", "fetch", "unpack", "steps", "check", "sync", "clean")
+UNGATED_STAGES = ("sync", "clean")  # an agent in these stages may end before it is killed
 WORKFLOW = """
 name: survivor
 resources: {{tasks: 1, cpusPerTask: 1, memPerCpu: 64, gpus: 0}}
 limits: {{maxAttempts: 3, grace: 5s}}
 input: {{http: {{url: "{url}/data.tar.gz"}}}}
-expect: [{{path: result.txt, command: "sleep 0.3; grep -q data $PACKTRAIN_FILE"}}]
+expect: [{{path: result.txt, command: "{check}; grep -q data $PACKTRAIN_FILE"}}]
 steps:
   - name: work
     run: {{command: "{wait}; cat $PACKTRAIN_INPUT/data/0.txt > $PACKTRAIN_OUTPUT/result.txt; echo done"}}
@@ -37,15 +39,16 @@ def workspace(tmp_path):
         archive.add(served / "data", "data")
     with HttpServer(served, bytes_per_s=4_000_000) as origin:
         created = Workspace(tmp_path)
-        created.write_file(WORKFLOW.format(url=origin.url, wait="sleep 0.5"))
-        created.write_file(
-            WORKFLOW.format(url=origin.url, wait=f"until [ -e {tmp_path}/go ]; do sleep 0.05; done"), "gated.yaml"
-        )
+        created.write_file(WORKFLOW.format(url=origin.url, wait="sleep 0.5", check="sleep 0.3"))
+        gates = [f"until [ -e {tmp_path}/go-{stage} ]; do sleep 0.05; done" for stage in ("steps", "check")]
+        created.write_file(WORKFLOW.format(url=origin.url, wait=gates[0], check=gates[1]), "gated.yaml")
         yield created
 
 
-def open_gate(workspace):
-    (workspace.folder / "go").touch()
+def open_gate(workspace, *stages):
+    """Let jobs of gated.yaml pass these stages, or all."""
+    for stage in stages or ("steps", "check"):
+        (workspace.folder / f"go-{stage}").touch()
 
 
 def get_job(workspace):
@@ -73,16 +76,23 @@ def test_supervisor_killed(workspace, stage):
 
 @pytest.mark.parametrize("stage", STAGES)
 def test_agent_killed(workspace, stage):
-    packtrain = workspace.start("run", "workflow.yaml", "--json")
+    packtrain = workspace.start("run", "gated.yaml", "--json")
+    if stage in ("check", *UNGATED_STAGES):
+        open_gate(workspace, "steps")
+    if stage in UNGATED_STAGES:
+        open_gate(workspace, "check")
     workspace.wait_for_stage(stage)
-    workspace.kill_agent()
-    out, err = packtrain.communicate(timeout=60)
+    with contextlib.suppress(ProcessLookupError) if stage in UNGATED_STAGES else contextlib.nullcontext():
+        workspace.kill_agent()
+    open_gate(workspace)
+    out, err = packtrain.communicate(timeout=TIMEOUT_S)
     assert packtrain.returncode == 0, out + err
     _, job = get_job(workspace)
     assert job["status"] == "succeeded"
-    ended = len(workspace.read_events(kinds.AGENT_ENDED))
-    if ended < len(job["executions"]):  # it died before it reported its end
-        assert job["executions"][0]["status"] == "lost"
+    if stage in UNGATED_STAGES and len(workspace.read_events(kinds.AGENT_ENDED)) == len(job["executions"]):
+        assert len(job["executions"]) == 1, "it had reported its end before it was killed"
+    else:
+        assert [execution["status"] for execution in job["executions"]] == ["lost", "succeeded"]
         assert "SIGKILL" in job["executions"][0]["failure"]["detail"]
     assert not list(workspace.run_folder().glob("jobs/*/attempts/*/sandbox")), "every sandbox is gone"
 
@@ -107,7 +117,7 @@ def test_second_supervisor_is_rejected(workspace):
     workspace.run("resume", exit_code=3)
     assert "already has a supervisor" in workspace.stderr
     open_gate(workspace)
-    out, err = packtrain.communicate(timeout=60)
+    out, err = packtrain.communicate(timeout=TIMEOUT_S)
     assert packtrain.returncode == 0, out + err
     assert len(workspace.read_events(kinds.AGENT_STARTED)) == 1
 
@@ -121,7 +131,7 @@ def test_two_resumes_at_once_run_the_job_once(workspace):
     workspace.wait_for(lambda: [process for process in both if process.poll() is not None])
     open_gate(workspace)
     for process in both:
-        process.communicate(timeout=60)
+        process.communicate(timeout=TIMEOUT_S)
     assert sorted(process.returncode for process in both) == [0, 3]
     assert len(workspace.read_events(kinds.AGENT_STARTED)) == 1
 
@@ -130,7 +140,7 @@ def test_interrupted_run_resumes(workspace):
     packtrain = workspace.start("run", "gated.yaml")
     workspace.wait_for_stage("steps")
     packtrain.send_signal(signal.SIGINT)
-    out, err = packtrain.communicate(timeout=60)
+    out, err = packtrain.communicate(timeout=TIMEOUT_S)
     assert packtrain.returncode == 130
     assert "packtrain resume" in out
     assert "stopping" in err
@@ -158,7 +168,7 @@ def test_cancel(workspace, supervised):
         packtrain.communicate()
     workspace.run_json("cancel", "--reason", "enough")
     if supervised:
-        packtrain.communicate(timeout=60)
+        packtrain.communicate(timeout=TIMEOUT_S)
         assert packtrain.returncode == 130
     run, job = get_job(workspace)
     assert (run["status"], job["status"]) == ("cancelled", "cancelled")
@@ -179,7 +189,7 @@ steps: [{run: {command: "until [ -e GATE ]; do sleep 0.05; done"}}]
 
 
 def test_cancel_one_job_of_orphaned_run(workspace):
-    workspace.write_file(PAIR.replace("GATE", str(workspace.folder / "go")), "pair.yaml")
+    workspace.write_file(PAIR.replace("GATE", str(workspace.folder / "go-steps")), "pair.yaml")
     packtrain = workspace.start("run", "pair.yaml")
     workspace.wait_for(lambda: len(workspace.read_events(kinds.STEP_STARTED)) == 2)
     packtrain.kill()

@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from testbed.condor_pool import CondorPool
-from tests.support.pool_desk import PoolWorkspace
+from tests.support.pool_workspace import PoolWorkspace
 
 
 @pytest.fixture(scope="session")
@@ -26,6 +26,6 @@ def pool(session_pool):
 
 
 @pytest.fixture
-def desk(pool, tmp_path):
+def workspace(pool, tmp_path):
     """A user's folder on the access point: submit files, workflow files, runs and the store."""
     return PoolWorkspace(pool, tmp_path)

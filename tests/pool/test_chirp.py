@@ -20,17 +20,19 @@ TRAIN = (
 )
 
 
-def test_attributes_and_user_log(desk):
-    agent = AgentJob(desk, make_job(make_step(TRAIN % desk.folder, name="train")), options="--live-interval 0.5")
+def test_attributes_and_user_log(workspace):
+    agent = AgentJob(
+        workspace, make_job(make_step(TRAIN % workspace.folder, name="train")), options="--live-interval 0.5"
+    )
     started = agent.wait_for_user_log_event("agent.started")[0]
     assert started.data["site"] in {site.name for site in SITES}
-    desk.wait_for(lambda: agent.job_attribute("PacktrainMetrics"))
+    workspace.wait_for(lambda: agent.job_attribute("PacktrainMetrics"))
     assert agent.job_attribute("PacktrainStage") == "steps"
     values = [agent.job_attribute(f"Packtrain{name}") for name in ("Epoch", "Step", "Loss", "Metrics")]
     assert values == [2, 40, 0.25, '{"accuracy": 0.5}']
-    desk.wait_for(agent.log_tail)
+    workspace.wait_for(agent.log_tail)
     assert agent.job_attribute("PacktrainUpdateCount") >= 1
-    (desk.folder / "go").touch()
+    (workspace.folder / "go").touch()
     agent.wait_for_stderr()
     journal = agent.events()
     assert all(event in journal for event in agent.user_log_events())
@@ -38,34 +40,36 @@ def test_attributes_and_user_log(desk):
     assert agent.user_log_events()[-1].kind == "agent.ended"
 
 
-def test_log_tail(desk):
-    agent = AgentJob(desk, make_job(make_step(TRAIN % desk.folder, name="train")), options="--live-interval 0.5")
-    desk.wait_for(agent.log_tail)
+def test_log_tail(workspace):
+    agent = AgentJob(
+        workspace, make_job(make_step(TRAIN % workspace.folder, name="train")), options="--live-interval 0.5"
+    )
+    workspace.wait_for(agent.log_tail)
     tail = agent.log_tail()
-    (desk.folder / "go").touch()
+    (workspace.folder / "go").touch()
     agent.wait_for_stderr()
-    log = (desk.folder / "logs" / "train.out").read_bytes()
+    log = (workspace.folder / "logs" / "train.out").read_bytes()
     assert (tail["file"], tail["end"], unquote(tail["text"])) == ("train.out", len(log), log.decode())
 
 
-def test_delayed_updates_only(desk):
+def test_delayed_updates_only(workspace):
     agent = AgentJob(
-        desk,
-        make_job(make_step(TRAIN % desk.folder, name="train")),
+        workspace,
+        make_job(make_step(TRAIN % workspace.folder, name="train")),
         options="--live-interval 0.5",
         want_io_proxy="false",
     )
-    desk.wait_for(lambda: agent.job_attribute("ChirpPacktrainLogTail"))
+    workspace.wait_for(lambda: agent.job_attribute("ChirpPacktrainLogTail"))
     assert agent.job_attribute("ChirpPacktrainStage") == "steps"
-    (desk.folder / "go").touch()
+    (workspace.folder / "go").touch()
     agent.wait_for_stderr()
     assert agent.user_log_events() == []
 
 
-def test_job_without_proxy(desk):
-    with desk.pool.override_config(ENABLE_CHIRP="false"):
-        agent = AgentJob(desk, make_job(make_step("echo done", name="train")), options="--live-interval 0.5")
+def test_job_without_proxy(workspace):
+    with workspace.pool.override_config(ENABLE_CHIRP="false"):
+        agent = AgentJob(workspace, make_job(make_step("echo done", name="train")), options="--live-interval 0.5")
         agent.wait_for_stderr()
     assert agent.user_log_events() == []
-    assert (desk.folder / "logs" / "train.out").read_text() == "done\n"
+    assert (workspace.folder / "logs" / "train.out").read_text() == "done\n"
     assert [e.data["outcome"] for e in agent.events("agent.ended")] == ["succeeded"]

@@ -74,16 +74,16 @@ def files_input(origin: HttpServer) -> str:
     return f"{{http: {{files: [{files}]}}}}"
 
 
-def train(desk, workflow: str) -> str:
+def train(workspace, workflow: str) -> str:
     """Run the workflow, check that its first attempt succeeds, and return the output of the command."""
-    desk.write_file(workflow)
-    process = desk.start("run", "workflow.yaml", "--on", "htcondor")
+    workspace.write_file(workflow)
+    process = workspace.start("run", "workflow.yaml", "--on", "htcondor")
     out, err = process.communicate(timeout=TIMEOUT_S)
     assert process.returncode == 0, f"exit {process.returncode}\n{out}\n{err}"
-    assert [path.name for path in desk.attempt_folders()] == ["0-1"]
-    check_results(desk.folder / "results")
-    check_cleaned_up(desk)
-    check_summary(desk, out)
+    assert [path.name for path in workspace.attempt_folders()] == ["0-1"]
+    check_results(workspace.folder / "results")
+    check_cleaned_up(workspace)
+    check_summary(workspace, out)
     return out
 
 
@@ -96,58 +96,58 @@ def check_results(results: Path) -> None:
     assert all(torch.isfinite(value).all() for value in state.values())
 
 
-def check_cleaned_up(desk) -> None:
+def check_cleaned_up(workspace) -> None:
     """Check that the queue and the sites are empty."""
-    assert desk.pool.queue("true") == []
-    desk.wait_for(lambda: not list(desk.pool.folder.glob("execute/*/dir_*")))
+    assert workspace.pool.queue("true") == []
+    workspace.wait_for(lambda: not list(workspace.pool.folder.glob("execute/*/dir_*")))
 
 
-def check_summary(desk, out: str) -> None:
+def check_summary(workspace, out: str) -> None:
     """Check that the summary has the fetched bytes, the times of the stages and the location of the outputs."""
     assert re.search(r"^fetch: 1\d\d MB, \d files in ", out, re.MULTILINE), out
     _, _, times = out.partition("where the time went")
     assert "steps" in {line.split()[0] for line in times.splitlines() if "█" in line}, out
-    assert f"outputs: {desk.folder / 'results'}" in out
+    assert f"outputs: {workspace.folder / 'results'}" in out
 
 
-def test_tarball_sent_by_access_point(desk):
+def test_tarball_sent_by_access_point(workspace):
     """A server requires the token to download the training program."""
-    desk.environment["DATA_TOKEN"] = TOKEN
+    workspace.environment["DATA_TOKEN"] = TOKEN
     with HttpServer(RECIPE, token=TOKEN) as origin:
         program = f'http: {{url: "{origin.url}/train.py", token: "${{env:DATA_TOKEN}}"}}'
         text = short_recipe(f"{{file: {{path: {data.cached_cifar10()}}}, transfer: condor}}")
-        out = train(desk, text.replace(f"file:\n      path: {RECIPE / 'train.py'}", program))
-    (submitted,) = desk.run_folder().glob("htcondor/*.sub")
+        out = train(workspace, text.replace(f"file:\n      path: {RECIPE / 'train.py'}", program))
+    (submitted,) = workspace.run_folder().glob("htcondor/*.sub")
     assert "/input-0" in submitted.read_text(), "HTCondor sends it"
     assert [request.path for request in origin.requests if request.method == "GET"] == ["/train.py"]
     assert TOKEN not in out + submitted.read_text()
 
 
-def test_files_by_http(desk, batches):
+def test_files_by_http(workspace, batches):
     with HttpServer(batches) as origin:
-        train(desk, short_recipe(files_input(origin)))
+        train(workspace, short_recipe(files_input(origin)))
     assert origin.sent_bytes == sum((batches / FOLDER / name).stat().st_size for name in FILES), "each file once"
 
 
-def test_federation(desk, tmp_path):
+def test_federation(workspace, tmp_path):
     with XRootDFederation(tmp_path / "federation") as federation:
         shutil.copy(data.cached_cifar10(), federation.origin.object_dir)
-        desk.pool.trust_ca(federation.ca)
-        desk.environment["SSL_CERT_FILE"] = str(federation.ca)
-        train(desk, short_recipe(f'{{osdf: {{url: "{federation.url(data.CIFAR10_FILENAME)}"}}}}'))
+        workspace.pool.trust_ca(federation.ca)
+        workspace.environment["SSL_CERT_FILE"] = str(federation.ca)
+        train(workspace, short_recipe(f'{{osdf: {{url: "{federation.url(data.CIFAR10_FILENAME)}"}}}}'))
         paths = [tmp_path / f"federation/cache{n}/store/data" / data.CIFAR10_FILENAME for n in (1, 2)]
         assert any(path.exists() for path in paths), "the data came through a cache"
 
 
-def test_container_image(desk, batches, image):
+def test_container_image(workspace, batches, image):
     contained = f"    run:\n      container: {{image: {image}}}\n"
     lines = "htcondor: {transfer_container: 'false'}\n"
     with HttpServer(batches) as origin:
         text = short_recipe(files_input(origin), lines, python="python3").replace("    run:\n", contained)
-        train(desk, text)
-    metrics = json.loads((desk.folder / "results/metrics.json").read_text())
+        train(workspace, text)
+    metrics = json.loads((workspace.folder / "results/metrics.json").read_text())
     assert metrics["settings"]["data"].startswith("/srv/"), "the working folder of HTCondor's container jobs"
-    assert " packtrain {" in (desk.run_folder() / "htcondor/event.log").read_text(), (
+    assert " packtrain {" in (workspace.run_folder() / "htcondor/event.log").read_text(), (
         "the agent sends events from inside the container"
     )
 
@@ -162,13 +162,13 @@ queue
 """
 
 
-def test_submit_file_with_image(desk, image):
-    desk.write_file(
+def test_submit_file_with_image(workspace, image):
+    workspace.write_file(
         "#!/bin/sh\npython3 -c 'import torch; print(torch.__name__)' > model.pt\npwd >> model.pt\n", "run.sh"
     )
-    desk.write_file(SINGULARITY.format(image=image), "job.sub")
-    desk.run("run", "job.sub", "--on", "htcondor", "--expect", "model.pt")
-    module, folder = (desk.folder / "model.pt").read_text().split()
+    workspace.write_file(SINGULARITY.format(image=image), "job.sub")
+    workspace.run("run", "job.sub", "--on", "htcondor", "--expect", "model.pt")
+    module, folder = (workspace.folder / "model.pt").read_text().split()
     assert module == "torch" and folder.startswith("/srv/"), "the working folder of HTCondor's container jobs"
-    (started,) = desk.read_events("agent.started")
+    (started,) = workspace.read_events("agent.started")
     assert started.data["python"], "the agent runs, not the shell script for images without Python"

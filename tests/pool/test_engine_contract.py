@@ -5,9 +5,7 @@ Two tests differ here: a removed job returns no files, and waiting jobs are not 
 
 from __future__ import annotations
 
-import pickle
 import shlex
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -34,27 +32,10 @@ from tests.contracts.test_engine_contract import (  # noqa: F401
     test_two_engines_start_an_attempt_once,
     test_wait_returns_early,
 )
-from tests.support.engine_server import __file__ as SERVER
 from tests.support.pool_updates import AGENT_SCRIPT, FakeEngineHarness, all_gone, poll_until
+from tests.support.remote_engine import RemoteEngine
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("pool-2"), pytest.mark.timeout(600)]
-
-
-class RemoteEngine:
-    """An engine in a process that runs as a user of the pool."""
-
-    def __init__(self, process: subprocess.Popen) -> None:
-        self._process = process
-
-    def __getattr__(self, name: str) -> Any:
-        def call(*arguments: Any) -> Any:
-            pickle.dump((name, arguments), self._process.stdin)
-            self._process.stdin.flush()
-            is_ok, result = pickle.load(self._process.stdout)
-            assert is_ok, result
-            return result
-
-        return call
 
 
 class CondorEngineHarness(FakeEngineHarness):
@@ -62,7 +43,7 @@ class CondorEngineHarness(FakeEngineHarness):
 
     def __init__(self, root: Path, pool: Any) -> None:
         super().__init__(root)
-        self._pool, self._processes = pool, []
+        self._pool, self._engines = pool, []
         self._events: dict[str, Event] = {}
         self._resources = Resources(mem_per_cpu_mb=max(site.memory_mb for site in pool.sites) * 2 // 3)
         jobs = tuple(Job(str(n), (), self._resources, Limits(grace_s=1.0), ()) for n in range(9))
@@ -75,12 +56,9 @@ class CondorEngineHarness(FakeEngineHarness):
         self.folder.agent.touch()
 
     def make_engine(self) -> Any:
-        command = self._pool.user_command([sys.executable, SERVER, str(self.folder.root)])
-        process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=self._pool.user_environment, bufsize=0
-        )
-        self._processes.append(process)
-        return RemoteEngine(process)
+        engine = RemoteEngine(self._pool.user_command, self._pool.user_environment, self.folder)
+        self._engines.append(engine)
+        return engine
 
     def make_request(self, attempt_id: str, behavior: str, **limits: Any) -> SubmitRequest:
         return super().make_request(attempt_id, behavior, self._resources, **{"grace_s": 1.0, **limits})
@@ -98,9 +76,8 @@ class CondorEngineHarness(FakeEngineHarness):
         return [event for event in self._events.values() if event.kind == kind and event.emitter in emitters]
 
     def kill_agents(self) -> None:
-        for process in self._processes:
-            process.stdin.close()
-            process.wait(30)
+        for engine in self._engines:
+            engine.close()
 
 
 @pytest.fixture

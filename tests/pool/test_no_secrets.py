@@ -39,32 +39,32 @@ def files_with_secret(folder: Path) -> list[str]:
     return matches
 
 
-def test_secret_is_only_a_file_of_the_job(desk):
-    gate = desk.folder / "gate"
-    desk.environment["PACKTRAIN_DATA_TOKEN"] = SECRET
-    (desk.folder / "origin").mkdir()
-    (desk.folder / "origin" / "data.txt").write_text("data")
-    with HttpServer(desk.folder / "origin", token=SECRET) as origin:
-        desk.write_file(WORKFLOW.replace("URL", origin.url).replace("GATE", str(gate)))
-        run = desk.run_json("run", "workflow.yaml", "--on", "htcondor", "--detach")["run"]
-        desk.wait_for(lambda: "steps" in str(desk.run_json("ps", run)["jobs"][0]["executions"]))
-        desk.wait_for(lambda: "train" in str(desk.pool.queue("JobUniverse == 5", "PacktrainLogTail")))
-        queue = desk.pool.run_as_user(["condor_q", "-l", "-allusers"]).stdout
-        vacated = desk.run_json("ps", run)["jobs"][0]["executions"][0]["native_id"]
-        desk.pool.run_as_user(["condor_vacate_job", vacated])
-        desk.wait_for(lambda: len(desk.run_json("ps", run)["jobs"][0]["executions"]) == 2)
-        spool = files_with_secret(desk.pool.folder / "spool")
+def test_secret_is_only_a_file_of_the_job(workspace):
+    gate = workspace.folder / "gate"
+    workspace.environment["PACKTRAIN_DATA_TOKEN"] = SECRET
+    (workspace.folder / "origin").mkdir()
+    (workspace.folder / "origin" / "data.txt").write_text("data")
+    with HttpServer(workspace.folder / "origin", token=SECRET) as origin:
+        workspace.write_file(WORKFLOW.replace("URL", origin.url).replace("GATE", str(gate)))
+        run = workspace.run_json("run", "workflow.yaml", "--on", "htcondor", "--detach")["run"]
+        workspace.wait_for(lambda: "steps" in str(workspace.run_json("ps", run)["jobs"][0]["executions"]))
+        workspace.wait_for(lambda: "train" in str(workspace.pool.queue("JobUniverse == 5", "PacktrainLogTail")))
+        queue = workspace.pool.run_as_user(["condor_q", "-l", "-allusers"]).stdout
+        vacated = workspace.run_json("ps", run)["jobs"][0]["executions"][0]["native_id"]
+        workspace.pool.run_as_user(["condor_vacate_job", vacated])
+        workspace.wait_for(lambda: len(workspace.run_json("ps", run)["jobs"][0]["executions"]) == 2)
+        spool = files_with_secret(workspace.pool.folder / "spool")
         gate.touch()
-        desk.wait_for(lambda: desk.run_json("ps", run)["status"] == "succeeded")
-    history = desk.pool.run_as_user(["condor_history", "-l", "-limit", "5"]).stdout
+        workspace.wait_for(lambda: workspace.run_json("ps", run)["status"] == "succeeded")
+    history = workspace.pool.run_as_user(["condor_history", "-l", "-limit", "5"]).stdout
     assert "PacktrainRun" in queue and "PacktrainRun" in history, "the job is in both listings"
     assert SECRET not in queue
     assert SECRET not in history
     assert spool == []
-    output = desk.run_folder() / "jobs/0/output"
+    output = workspace.run_folder() / "jobs/0/output"
     assert (output / "modes.txt").read_text().split() == ["600"]
     assert (output / "start.txt").read_text().strip() == SECRET[:3], "the program had the secret"
-    assert "says" in desk.run("logs", run) and SECRET not in desk.run("logs", run)
-    assert files_with_secret(desk.run_folder()) == []
-    assert files_with_secret(desk.folder) == []
-    assert files_with_secret(desk.pool.folder / "log") == []
+    assert "says" in workspace.run("logs", run) and SECRET not in workspace.run("logs", run)
+    assert files_with_secret(workspace.run_folder()) == []
+    assert files_with_secret(workspace.folder) == []
+    assert files_with_secret(workspace.pool.folder / "log") == []

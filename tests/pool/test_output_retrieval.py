@@ -42,72 +42,74 @@ steps:
 EXECUTE = re.compile(r"^001 \(", re.MULTILINE)
 
 
-def read_log(desk) -> str:
-    return (desk.run_folder() / "htcondor/event.log").read_text()
+def read_log(workspace) -> str:
+    return (workspace.run_folder() / "htcondor/event.log").read_text()
 
 
-def wait_for_log(desk, text: str) -> None:
-    desk.wait_for(lambda: list(desk.folder.glob(".packtrain/runs/*/htcondor/event.log")) and text in read_log(desk))
+def wait_for_log(workspace, text: str) -> None:
+    workspace.wait_for(
+        lambda: list(workspace.folder.glob(".packtrain/runs/*/htcondor/event.log")) and text in read_log(workspace)
+    )
 
 
-def stored_transfers(desk) -> list[tuple[int, str, str]]:
+def stored_transfers(workspace) -> list[tuple[int, str, str]]:
     """Return execution, direction and phase of the transfers in the store."""
-    store = SqliteStore(Path(desk.environment["PACKTRAIN_STORE"]))
-    transfers = [stored.event.data for stored in store.events(desk.run_folder().name, kind=kinds.ATTEMPT_TRANSFER)]
+    store = SqliteStore(Path(workspace.environment["PACKTRAIN_STORE"]))
+    transfers = [stored.event.data for stored in store.events(workspace.run_folder().name, kind=kinds.ATTEMPT_TRANSFER)]
     store.close()
     return [(data["execution"], data["direction"], data["phase"]) for data in transfers]
 
 
-def test_eviction_during_output_transfer(desk):
-    gate = desk.folder / "gate"
-    desk.write_file(HEAD + TRAIN.replace("GATE", str(gate)))
-    process = desk.start("run", "workflow.yaml", "--on", "htcondor")
-    wait_for_log(desk, "checkpoint.saved")
-    attempt = desk.run_folder() / "jobs/0/attempts/0-1"
+def test_eviction_during_output_transfer(workspace):
+    gate = workspace.folder / "gate"
+    workspace.write_file(HEAD + TRAIN.replace("GATE", str(gate)))
+    process = workspace.start("run", "workflow.yaml", "--on", "htcondor")
+    wait_for_log(workspace, "checkpoint.saved")
+    attempt = workspace.run_folder() / "jobs/0/attempts/0-1"
     (attempt / "output").mkdir()
     os.mkfifo(attempt / "output/first.bin")  # writing this output blocks
     time.sleep(1.1)  # the log has whole seconds; a shorter execution would have no duration
     gate.touch()
-    desk.wait_for(
+    workspace.wait_for(
         lambda: list(attempt.glob("logs/train.out"))
     )  # it is returned after the checkpoint and before the outputs
-    desk.pool.run_as_user(["condor_vacate_job", "-fast", "-constraint", "JobUniverse == 5"])
+    workspace.pool.run_as_user(["condor_vacate_job", "-fast", "-constraint", "JobUniverse == 5"])
     out, err = process.communicate(timeout=TIMEOUT_S)
-    assert process.returncode == 0, out + err + read_log(desk)
-    assert [event.data["step"] for event in desk.read_events("checkpoint.restored")] == [7]
-    outputs = {path.name: path.read_text() for path in (desk.run_folder() / "jobs/0/output").iterdir()}
+    assert process.returncode == 0, out + err + read_log(workspace)
+    assert [event.data["step"] for event in workspace.read_events("checkpoint.restored")] == [7]
+    outputs = {path.name: path.read_text() for path in (workspace.run_folder() / "jobs/0/output").iterdir()}
     assert outputs == {"ckpt.bin": "weights\n", "model.bin": "resumed\n"}, "no files of the lost execution"
     assert not list(attempt.glob("checkpoint/*")), "it is not needed any more"
-    transfers = stored_transfers(desk)
+    transfers = stored_transfers(workspace)
     expected = [(1, "in", "started"), (1, "in", "finished"), (1, "out", "started"), (2, "in", "started")]
     assert set(expected) < set(transfers) and (1, "out", "finished") not in transfers
     assert re.search(r"^ *queue ", out, re.MULTILINE) and re.search(r"^ *wasted ", out, re.MULTILINE), out
 
 
-def test_checkpoint_of_removed_job(desk):
+def test_checkpoint_of_removed_job(workspace):
     """The checkpoint of a held job is in the schedd's spool, and only the same job would get it from there."""
-    desk.write_file(HEAD + TRAIN.replace("GATE", str(desk.folder / "gate")))
-    process = desk.start("run", "workflow.yaml", "--on", "htcondor")
-    wait_for_log(desk, "checkpoint.saved")
-    desk.pool.run_as_user(["condor_hold", "-constraint", "JobUniverse == 5"])
-    desk.wait_for(lambda: desk.run_json("ps")[-1]["jobs"][0]["status"] == "held")
+    workspace.write_file(HEAD + TRAIN.replace("GATE", str(workspace.folder / "gate")))
+    process = workspace.start("run", "workflow.yaml", "--on", "htcondor")
+    wait_for_log(workspace, "checkpoint.saved")
+    workspace.pool.run_as_user(["condor_hold", "-constraint", "JobUniverse == 5"])
+    workspace.wait_for(lambda: workspace.run_json("ps")[-1]["jobs"][0]["status"] == "held")
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=TIMEOUT_S)
     assert process.returncode == 130, out + err
-    assert desk.run_json("resume", desk.run_folder().name)["status"] == "succeeded"
-    assert [event.data["step"] for event in desk.read_events("checkpoint.restored")] == [7]
+    assert workspace.run_json("resume", workspace.run_folder().name)["status"] == "succeeded"
+    assert [event.data["step"] for event in workspace.read_events("checkpoint.restored")] == [7]
 
 
-def test_many_outputs_and_links(desk):
-    desk.write_file(HEAD + MANY)
-    process = desk.start("run", "workflow.yaml", "--on", "htcondor")
-    wait_for_log(desk, "Started transferring output files")
-    desk.pool.run_as_user(["condor_vacate_job", "-constraint", "JobUniverse == 5"], check=False)
+def test_many_outputs_and_links(workspace):
+    workspace.write_file(HEAD + MANY)
+    process = workspace.start("run", "workflow.yaml", "--on", "htcondor")
+    wait_for_log(workspace, "Started transferring output files")
+    workspace.pool.run_as_user(["condor_vacate_job", "-constraint", "JobUniverse == 5"], check=False)
     out, err = process.communicate(timeout=TIMEOUT_S)
-    assert process.returncode == 0, out + err + read_log(desk)
-    folder = desk.run_folder() / "jobs/0/output"
+    assert process.returncode == 0, out + err + read_log(workspace)
+    folder = workspace.run_folder() / "jobs/0/output"
     outputs = {path.relative_to(folder).as_posix(): path.read_text() for path in folder.rglob("*") if path.is_file()}
     small = {f"part/{number}": f"{number}\n" for number in range(1, 1501)}
     assert outputs == {**small, "one/file": "1\n", "latest/file": "1\n", "beside": "2\n"}
-    assert len(EXECUTE.findall(read_log(desk))) == 1, "all outputs had been returned, so the job did not run again"
+    assert len(EXECUTE.findall(read_log(workspace))) == 1, "all outputs had been returned, so the job did not run again"
     assert "the output broken is left out: it is a link to nowhere, which does not exist" in out + err

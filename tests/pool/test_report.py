@@ -28,13 +28,13 @@ queue 2
 TOLERANCE_S = 1.0
 
 
-def wait_for_starts(desk, pattern, count):
-    desk.wait_for(lambda: len(list(desk.folder.glob(f"started-{pattern}"))) >= count)
+def wait_for_starts(workspace, pattern, count):
+    workspace.wait_for(lambda: len(list(workspace.folder.glob(f"started-{pattern}"))) >= count)
 
 
-def wait_for_epochs(desk, job, count):
+def wait_for_epochs(workspace, job, count):
     """Wait for the records of all executions of a job. HTCondor writes them some time after the log."""
-    return desk.wait_for(lambda: len(ads := _epochs(desk.pool, job)) == count and ads)
+    return workspace.wait_for(lambda: len(ads := _epochs(workspace.pool, job)) == count and ads)
 
 
 def _epochs(pool, job):
@@ -43,9 +43,9 @@ def _epochs(pool, job):
     return sorted(ads, key=lambda ad: ad["JobCurrentStartDate"])
 
 
-def wait_for_history(desk, jobs, count):
+def wait_for_history(workspace, jobs, count):
     """Wait for the history of all jobs, by process id. HTCondor writes it some time after the log."""
-    ads = desk.wait_for(lambda: len(found := desk.pool.history(jobs)) == count and found)
+    ads = workspace.wait_for(lambda: len(found := workspace.pool.history(jobs)) == count and found)
     return {int(ad["ProcId"]): ad for ad in ads}
 
 
@@ -63,16 +63,16 @@ def compare(execution, ad):
         assert execution.seconds_in(Phase.TRANSFER_OUT) == pytest.approx(span("TransferOut"), abs=TOLERANCE_S)
 
 
-def test_log_matches_condor_history(desk):
-    (desk.folder / "given").write_bytes(bytes(30_000_000))
-    jobs = desk.condor_submit(SUBMIT.format(desk.folder))
+def test_log_matches_condor_history(workspace):
+    (workspace.folder / "given").write_bytes(bytes(30_000_000))
+    jobs = workspace.condor_submit(SUBMIT.format(workspace.folder))
     cluster = jobs.split()[-1]
-    wait_for_starts(desk, "*", 2)
-    desk.pool.run_as_user(["condor_vacate_job", "-fast", f"{cluster}.1"])
-    wait_for_starts(desk, "1-*", 2)
-    (desk.folder / "go").touch()
-    desk.wait_for(lambda: desk.read_user_log().count("\n005 (") == 2)
-    history = read_history([str(desk.folder / "log")])
+    wait_for_starts(workspace, "*", 2)
+    workspace.pool.run_as_user(["condor_vacate_job", "-fast", f"{cluster}.1"])
+    wait_for_starts(workspace, "1-*", 2)
+    (workspace.folder / "go").touch()
+    workspace.wait_for(lambda: workspace.read_user_log().count("\n005 (") == 2)
+    history = read_history([str(workspace.folder / "log")])
     assert (history.n_skipped, history.problems) == (0, ())
     uninterrupted, evicted = history.jobs
     assert [execution.outcome for execution in uninterrupted.executions] == [Outcome.SUCCEEDED]
@@ -80,11 +80,11 @@ def test_log_matches_condor_history(desk):
         (Outcome.EVICTED, FailureCategory.EVICTION),
         (Outcome.SUCCEEDED, FailureCategory.NONE),
     ]
-    ads = wait_for_history(desk, jobs, len(history.jobs))
+    ads = wait_for_history(workspace, jobs, len(history.jobs))
     for number, job in enumerate(history.jobs):
         compare(job.executions[-1], ads[number])
         assert (job.executions[-1].input_bytes, job.executions[-1].output_bytes) == (30_000_000, 20_000_000)
-        epochs = wait_for_epochs(desk, f"{cluster}.{number}", len(job.executions))
+        epochs = wait_for_epochs(workspace, f"{cluster}.{number}", len(job.executions))
         for execution, ad in zip(job.executions, epochs, strict=True):
             compare(execution, ad)
 
@@ -98,20 +98,20 @@ steps: [{name: train, run: {command: 'sleep 3; echo done > $DEEPSQUARE_OUTPUT/mo
 """
 
 
-def history_from_store(desk):
-    store = SqliteStore(desk.folder / "store.db")
+def history_from_store(workspace):
+    store = SqliteStore(workspace.folder / "store.db")
     (row,) = store.list_runs()
     events = [stored.event for stored in store.events(row.run)]
     store.close()
     return read_run_history(fold(row.run, events), events)
 
 
-def test_run_matches_its_log(desk):
+def test_run_matches_its_log(workspace):
     """Slot times come from the pool's log and phases from the agent; nothing is counted twice."""
-    desk.write_file(WORKFLOW)
-    assert desk.run_json("run", "workflow.yaml", "--on", "htcondor")["status"] == "succeeded"
-    (job,) = history_from_store(desk).jobs
-    (logged_job,) = read_history([str(desk.run_folder() / "htcondor/*.log")]).jobs
+    workspace.write_file(WORKFLOW)
+    assert workspace.run_json("run", "workflow.yaml", "--on", "htcondor")["status"] == "succeeded"
+    (job,) = history_from_store(workspace).jobs
+    (logged_job,) = read_history([str(workspace.run_folder() / "htcondor/*.log")]).jobs
     assert (job.outcome, job.outputs_checked, logged_job.outputs_checked) == (Outcome.SUCCEEDED, True, None)
     (execution,), (logged,) = job.executions, logged_job.executions
     assert execution.site == logged.site

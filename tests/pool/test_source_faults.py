@@ -41,42 +41,42 @@ def write_random_file(path, size):
     return digest.hexdigest()
 
 
-def check_output(desk, digest):
-    assert (desk.run_folder() / "jobs/0/output/sum.txt").read_text().split()[0] == digest
+def check_output(workspace, digest):
+    assert (workspace.run_folder() / "jobs/0/output/sum.txt").read_text().split()[0] == digest
 
 
-def test_transient_404(desk, tmp_path):
+def test_transient_404(workspace, tmp_path):
     (tmp_path / "www").mkdir()
     digest = write_random_file(tmp_path / "www/x.bin", 5 << 20)
     with FaultProxy(tmp_path / "www", [Fault("status", status=404, active_for_s=5)]) as proxy:
-        desk.write_file(WORKFLOW.format(kind="http", url=f"{proxy.url}/x.bin"))
-        desk.run("run", "workflow.yaml", "--on", "htcondor", "--offline")
+        workspace.write_file(WORKFLOW.format(kind="http", url=f"{proxy.url}/x.bin"))
+        workspace.run("run", "workflow.yaml", "--on", "htcondor", "--offline")
         assert proxy.injected_faults
-    check_output(desk, digest)
-    assert len(desk.attempt_folders()) == 1
+    check_output(workspace, digest)
+    assert len(workspace.attempt_folders()) == 1
 
 
-def test_cache_stops_during_download(desk, tmp_path):
+def test_cache_stops_during_download(workspace, tmp_path):
     with XRootDFederation(tmp_path / "federation") as federation:
         digest = write_random_file(federation.origin.object_dir / "x.bin", SIZE)
-        desk.pool.trust_ca(federation.ca)
-        desk.environment["SSL_CERT_FILE"] = str(federation.ca)
-        desk.write_file(WORKFLOW.format(kind="osdf", url=federation.url("x.bin")))
-        process = desk.start("run", "workflow.yaml", "--on", "htcondor")
+        workspace.pool.trust_ca(federation.ca)
+        workspace.environment["SSL_CERT_FILE"] = str(federation.ca)
+        workspace.write_file(WORKFLOW.format(kind="osdf", url=federation.url("x.bin")))
+        process = workspace.start("run", "workflow.yaml", "--on", "htcondor")
         cached = tmp_path / "federation/cache1/store/data/x.bin"
-        desk.wait_for(lambda: cached.exists() and cached.stat().st_blocks * 512 > SIZE // 10)
+        workspace.wait_for(lambda: cached.exists() and cached.stat().st_blocks * 512 > SIZE // 10)
         federation.caches[0].pause()
         out, err = process.communicate(timeout=TIMEOUT_S)
         assert process.returncode == 0, out + err
-    check_output(desk, digest)
-    assert len(desk.attempt_folders()) == 1
+    check_output(workspace, digest)
+    assert len(workspace.attempt_folders()) == 1
 
 
-def test_container_does_not_start(desk):
+def test_container_does_not_start(workspace):
     """HTCondor itself would restart such a job forever."""
-    (desk.folder / "broken.sif").write_bytes(b"#!/usr/bin/env run-singularity\n" + bytes(5000))
-    desk.write_file(CONTAINER_WORKFLOW.format(image=desk.folder / "broken.sif"))
-    desk.run("run", "workflow.yaml", "--on", "htcondor", exit_code=51)
-    why = desk.run("why")
+    (workspace.folder / "broken.sif").write_bytes(b"#!/usr/bin/env run-singularity\n" + bytes(5000))
+    workspace.write_file(CONTAINER_WORKFLOW.format(image=workspace.folder / "broken.sif"))
+    workspace.run("run", "workflow.yaml", "--on", "htcondor", exit_code=51)
+    why = workspace.run("why")
     assert "container_failed" in why
     assert "Singularity test failed" in why

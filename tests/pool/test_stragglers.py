@@ -47,64 +47,66 @@ steps:
 """
 
 
-def find_slow_job(desk, jobs):
+def find_slow_job(workspace, jobs):
     """Return the job that created the folder."""
-    (slow_job,) = [job for job in jobs if job["job"] == (desk.folder / "mark/job").read_text().strip()]
+    (slow_job,) = [job for job in jobs if job["job"] == (workspace.folder / "mark/job").read_text().strip()]
     return slow_job
 
 
-def test_hanging_job_is_copied(desk):
-    desk.write_file(WORKFLOW.replace("MARK", str(desk.folder / "mark")))
-    desk.run("run", "workflow.yaml", "--on", "htcondor")
-    jobs = desk.run_json("ps", desk.run_folder().name)["jobs"]
+def test_hanging_job_is_copied(workspace):
+    workspace.write_file(WORKFLOW.replace("MARK", str(workspace.folder / "mark")))
+    workspace.run("run", "workflow.yaml", "--on", "htcondor")
+    jobs = workspace.run_json("ps", workspace.run_folder().name)["jobs"]
     assert {job["status"] for job in jobs} == {"succeeded"}
-    slow_job = find_slow_job(desk, jobs)
+    slow_job = find_slow_job(workspace, jobs)
     first, second = slow_job["executions"]
     assert (first["failure"]["kind"], second["status"]) == ("superseded", "succeeded")
     assert first["site"] != second["site"]
-    assert (desk.run_folder() / f"jobs/{slow_job['job']}/output/model.txt").read_text()
-    why = " ".join(desk.run("why", f"{desk.run_folder().name}.{slow_job['job']}").split())
+    assert (workspace.run_folder() / f"jobs/{slow_job['job']}/output/model.txt").read_text()
+    why = " ".join(workspace.run("why", f"{workspace.run_folder().name}.{slow_job['job']}").split())
     assert "was submitted as a copy of attempt" in why
     assert "-2 succeeded first" in why
-    assert not desk.pool.queue("true"), "the queue is empty"
+    assert not workspace.pool.queue("true"), "the queue is empty"
 
 
-def test_bad_site_of_earlier_runs_is_avoided(desk):
+def test_bad_site_of_earlier_runs_is_avoided(workspace):
     bad, good = SITES[0].name, SITES[1].name
     observations = [
         SiteObservation("old", f"{n}", time.time(), "htcondor", bad, "w1", "gpu_unusable", True) for n in range(3)
     ]
-    store = SqliteStore(desk.folder / "store.db")
+    store = SqliteStore(workspace.folder / "store.db")
     store.add_observations([*observations, SiteObservation("old", "9", time.time(), "htcondor", good, "w2")])
     store.close()
-    desk.write_file(WORKFLOW.replace("if mkdir MARK", "if false").replace("stragglerBudget: 1", "stragglerBudget: 0"))
-    desk.run("run", "workflow.yaml", "--on", "htcondor")
-    executions = [e for job in desk.run_json("ps", desk.run_folder().name)["jobs"] for e in job["executions"]]
+    workspace.write_file(
+        WORKFLOW.replace("if mkdir MARK", "if false").replace("stragglerBudget: 1", "stragglerBudget: 0")
+    )
+    workspace.run("run", "workflow.yaml", "--on", "htcondor")
+    executions = [e for job in workspace.run_json("ps", workspace.run_folder().name)["jobs"] for e in job["executions"]]
     assert len(executions) == 4 and bad not in {execution["site"] for execution in executions}
-    text = (desk.run_folder() / "htcondor/0-1.sub").read_text()
+    text = (workspace.run_folder() / "htcondor/0-1.sub").read_text()
     assert f'(GLIDEIN_ResourceName =?= "{bad}" || GLIDEIN_Site =?= "{bad}", -75, 0)' in text
-    rows = desk.run_json("sites")["sites"]
+    rows = workspace.run_json("sites")["sites"]
     assert {row["name"] for row in rows} > {bad, good}
     (row,) = [row for row in rows if row["name"] == bad]
     assert row["avoid_reason"] == "100% of the executions there failed (gpu_unusable 3 times)"
 
 
-def test_hanging_training_is_moved(desk):
+def test_hanging_training_is_moved(workspace):
     with s3.S3Server() as server:
         values = {"REGION": s3.REGION, "BUCKET": s3.BUCKET, "ENDPOINT": server.endpoint, "ACCESS": s3.ACCESS_KEY}
-        values |= {"MARK": desk.folder / "mark", "PYTHON": sys.executable, "PROGRAM": counting_trainer.__file__}
+        values |= {"MARK": workspace.folder / "mark", "PYTHON": sys.executable, "PROGRAM": counting_trainer.__file__}
         text = TRAINING
         for name, value in values.items():
             text = text.replace(name, str(value))
-        desk.environment["TESTBED_SECRET"] = s3.SECRET_KEY
-        desk.write_file(text)
-        desk.run("run", "workflow.yaml", "--on", "htcondor")
+        workspace.environment["TESTBED_SECRET"] = s3.SECRET_KEY
+        workspace.write_file(text)
+        workspace.run("run", "workflow.yaml", "--on", "htcondor")
         models = [server.client.head_object(Bucket=s3.BUCKET, Key=f"moved/{job}/model.bin") for job in range(4)]
         assert len(models) == 4
-    jobs = desk.run_json("ps", desk.run_folder().name)["jobs"]
-    slow_job = find_slow_job(desk, jobs)
+    jobs = workspace.run_json("ps", workspace.run_folder().name)["jobs"]
+    slow_job = find_slow_job(workspace, jobs)
     first, second = slow_job["executions"]
     assert second["status"] == "succeeded" and second["restored_checkpoint"]["step"] >= 10
     assert first["site"] != second["site"]
-    why = " ".join(desk.run("why", f"{desk.run_folder().name}.{slow_job['job']}").split())
+    why = " ".join(workspace.run("why", f"{workspace.run_folder().name}.{slow_job['job']}").split())
     assert "-1 was moved: it needs about" in why and "elsewhere" in why

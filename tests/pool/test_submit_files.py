@@ -58,75 +58,77 @@ def served(tmp_path):
     return folder
 
 
-def write_files(desk, urls, count="", more="", gpus=1):
-    desk.write_file(WRAPPER, "run.sh")
-    desk.write_file("help\n", "helper.txt")
-    desk.write_file(SUBMIT.format(urls=", ".join(urls), count=count, more=more, gpus=gpus), "job.sub")
+def write_files(workspace, urls, count="", more="", gpus=1):
+    workspace.write_file(WRAPPER, "run.sh")
+    workspace.write_file("help\n", "helper.txt")
+    workspace.write_file(SUBMIT.format(urls=", ".join(urls), count=count, more=more, gpus=gpus), "job.sub")
 
 
-def test_one_job_with_mixed_inputs(desk, served):
+def test_one_job_with_mixed_inputs(workspace, served):
     with HttpServer(served) as origin:
-        write_files(desk, [f"{origin.url}/words.tar", f"{origin.url}/labels.txt"])
-        desk.run("run", "job.sub", "--on", "htcondor", "--expect", "model.pt")
-    assert (desk.folder / "model.pt").read_text().startswith("words\nseed 0 at ")
-    (out,) = (desk.folder / "logs").glob("*_0.out")
+        write_files(workspace, [f"{origin.url}/words.tar", f"{origin.url}/labels.txt"])
+        workspace.run("run", "job.sub", "--on", "htcondor", "--expect", "model.pt")
+    assert (workspace.folder / "model.pt").read_text().startswith("words\nseed 0 at ")
+    (out,) = (workspace.folder / "logs").glob("*_0.out")
     assert out.read_text() == "trained\n"
-    text = next(desk.run_folder().glob("htcondor/*.sub")).read_text()
+    text = next(workspace.run_folder().glob("htcondor/*.sub")).read_text()
     assert "(DriverVersion >= 10.1)" in text and "request_gpus " in text
-    (probe,) = [e.data for e in desk.read_events("stage.ended") if e.data["stage"] == "probe"]
-    assert {gpu["name"] for gpu in probe["gpus"]} <= {site.gpu_name for site in desk.pool.sites} and probe["gpus"]
+    (probe,) = [e.data for e in workspace.read_events("stage.ended") if e.data["stage"] == "probe"]
+    assert {gpu["name"] for gpu in probe["gpus"]} <= {site.gpu_name for site in workspace.pool.sites} and probe["gpus"]
     assert 'GLIDEIN_ResourceName =!= "nowhere"' in text
     assert '"$$(GLIDEIN_Site:Unknown)"' in text
 
 
-def test_unusable_gpu(desk, served):
-    with HttpServer(served) as origin, desk.pool.override_config(USER_JOB_WRAPPER="/usr/bin/env"):
-        write_files(desk, [f"{origin.url}/words.tar", f"{origin.url}/labels.txt"], more="max_retries = 0")
-        desk.run("run", "job.sub", "--on", "htcondor", "--expect", "model.pt", exit_code=None)
-    assert desk.exit_code == FAILURE_KINDS["gpu_unusable"].exit_code
-    assert "the job needs 1 GPUs, but 0 usable ones were found (nvidia-smi lists none)" in desk.run("why")
+def test_unusable_gpu(workspace, served):
+    with HttpServer(served) as origin, workspace.pool.override_config(USER_JOB_WRAPPER="/usr/bin/env"):
+        write_files(workspace, [f"{origin.url}/words.tar", f"{origin.url}/labels.txt"], more="max_retries = 0")
+        workspace.run("run", "job.sub", "--on", "htcondor", "--expect", "model.pt", exit_code=None)
+    assert workspace.exit_code == FAILURE_KINDS["gpu_unusable"].exit_code
+    assert "the job needs 1 GPUs, but 0 usable ones were found (nvidia-smi lists none)" in workspace.run("why")
 
 
-def test_fifty_jobs(desk, served):
+def test_fifty_jobs(workspace, served):
     with HttpServer(served) as origin:
-        write_files(desk, [f"{origin.url}/words.tar", f"{origin.url}/labels.txt"], count="50", gpus=0)
-        desk.run("run", "job.sub", "--on", "htcondor")
-    models = [(desk.run_folder() / f"jobs/{n}/output/model.pt").read_text() for n in range(50)]
+        write_files(workspace, [f"{origin.url}/words.tar", f"{origin.url}/labels.txt"], count="50", gpus=0)
+        workspace.run("run", "job.sub", "--on", "htcondor")
+    models = [(workspace.run_folder() / f"jobs/{n}/output/model.pt").read_text() for n in range(50)]
     assert all(f"\nseed {n} at " in text for n, text in enumerate(models))
 
 
-def test_federation(pool, desk, served):
+def test_federation(pool, workspace, served):
     with Federation(served.parent) as federation:
         pool.trust_ca(federation.ca)
         urls = [f"pelican://{federation.host}/data/words.tar", f"pelican://{federation.host}/data/labels.txt"]
-        write_files(desk, urls, gpus=0, more="transfer_output_files = model.pt")
-        desk.run("run", "job.sub", "--on", "htcondor")
-    assert (desk.folder / "model.pt").read_text().startswith("words\n")
+        write_files(workspace, urls, gpus=0, more="transfer_output_files = model.pt")
+        workspace.run("run", "job.sub", "--on", "htcondor")
+    assert (workspace.folder / "model.pt").read_text().startswith("words\n")
 
 
-def test_failing_program(desk, served):
+def test_failing_program(workspace, served):
     (served / "labels.txt").write_text("")
     with HttpServer(served) as origin:
-        write_files(desk, [f"{origin.url}/words.tar", f"{origin.url}/labels.txt"], gpus=0, more="max_retries = 0")
-        desk.run("run", "job.sub", "--on", "htcondor", exit_code=None)
-    assert desk.exit_code not in (0, 1, 2)
-    assert "exit code 3" in desk.run("why")
-    assert not (desk.folder / "model.pt").exists()
+        write_files(workspace, [f"{origin.url}/words.tar", f"{origin.url}/labels.txt"], gpus=0, more="max_retries = 0")
+        workspace.run("run", "job.sub", "--on", "htcondor", exit_code=None)
+    assert workspace.exit_code not in (0, 1, 2)
+    assert "exit code 3" in workspace.run("why")
+    assert not (workspace.folder / "model.pt").exists()
 
 
-def test_image_without_python(desk, served):
-    image = apptainer.build_sif(desk.folder / "image.sif")
-    desk.environment["PATH"] = f"{apptainer.install_dir()}/usr/bin:{desk.environment['PATH']}"
+def test_image_without_python(workspace, served):
+    image = apptainer.build_sif(workspace.folder / "image.sif")
+    workspace.environment["PATH"] = f"{apptainer.install_dir()}/usr/bin:{workspace.environment['PATH']}"
     with HttpServer(served) as origin:
-        write_files(desk, [f"{origin.url}/words.tar", f"{origin.url}/labels.txt"], gpus=0, count="2")
-        desk.write_file(WRAPPER.replace("/bin/bash", "/bin/sh"), "run.sh")
-        submit = (desk.folder / "job.sub").read_text()
-        desk.write_file(f'+SingularityImage = "{image}"\n{submit}', "job.sub")
-        desk.run("run", "job.sub", "--on", "htcondor", "--expect", "model.pt")
-    assert "job.sub:1:1: warning: the image" in desk.stderr
-    assert "so packtrain's agent cannot run in it: HTCondor's plugins fetch inputs" in desk.stderr
-    assert all("agent-shell-" in path.read_text() for path in desk.run_folder().glob("jobs/*/attempts/*/journal.jsonl"))
-    models = [(desk.run_folder() / f"jobs/{n}/output/model.pt").read_text() for n in range(2)]
+        write_files(workspace, [f"{origin.url}/words.tar", f"{origin.url}/labels.txt"], gpus=0, count="2")
+        workspace.write_file(WRAPPER.replace("/bin/bash", "/bin/sh"), "run.sh")
+        submit = (workspace.folder / "job.sub").read_text()
+        workspace.write_file(f'+SingularityImage = "{image}"\n{submit}', "job.sub")
+        workspace.run("run", "job.sub", "--on", "htcondor", "--expect", "model.pt")
+    assert "job.sub:1:1: warning: the image" in workspace.stderr
+    assert "so packtrain's agent cannot run in it: HTCondor's plugins fetch inputs" in workspace.stderr
+    assert all(
+        "agent-shell-" in path.read_text() for path in workspace.run_folder().glob("jobs/*/attempts/*/journal.jsonl")
+    )
+    models = [(workspace.run_folder() / f"jobs/{n}/output/model.pt").read_text() for n in range(2)]
     assert [text.split(" at ")[0] for text in models] == ["words\nseed 0", "words\nseed 1"]
 
 
@@ -139,18 +141,18 @@ ARGUMENTS = (
 
 
 @pytest.mark.parametrize("arguments", ARGUMENTS)
-def test_arguments_as_in_htcondor(desk, arguments):
+def test_arguments_as_in_htcondor(workspace, arguments):
     """Compare the arguments of `condor_submit -dry-run` with those that a shell passes for our command.
 
     HTCondor prints the arguments once if they are the same for all jobs.
     """
     text = f"executable = /bin/true\npath = /a/b.c\narguments = {arguments}\nqueue 2 x from (\np\nq\n)\n"
-    desk.write_file(text, "job.sub")
-    desk.pool.run_as_user(["condor_submit", "-dry-run", "ads", "job.sub"], cwd=desk.folder)
+    workspace.write_file(text, "job.sub")
+    workspace.pool.run_as_user(["condor_submit", "-dry-run", "ads", "job.sub"], cwd=workspace.folder)
     theirs = [
-        _parse_arguments(line) for line in (desk.folder / "ads").read_text().splitlines() if line.startswith("Arg")
+        _parse_arguments(line) for line in (workspace.folder / "ads").read_text().splitlines() if line.startswith("Arg")
     ]
-    workflow = desk.run_json("convert", "job.sub")["workflow"]
+    workflow = workspace.run_json("convert", "job.sub")["workflow"]
     points = [point for point in _matrix_points(workflow) for _ in range(workflow.get("count", 1))]
     command = workflow["steps"][0]["run"]["command"].splitlines()[-1].removeprefix("exec ./true")
     assert [_shell_arguments(command, job, point) for job, point in enumerate(points)] == (

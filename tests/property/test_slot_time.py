@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from packtrain.engines.htcondor.tracking.job_tracker import JobTracker
-from packtrain.engines.htcondor.tracking.log_reader import parse_events
 from packtrain.events import Event, kinds
 from packtrain.plan import RunFolder
 from packtrain.report.history import JobHistory, JobRecord
@@ -22,7 +21,7 @@ from packtrain.simulate.memory_store import MemoryEventStore
 from packtrain.state import fold
 from packtrain.state.slot_time import Phase, PhaseSpan, PoolEvent, PoolEventKind, SlotTimeline
 from packtrain.supervise.collector import Collector
-from tests.support.condor_logs import UserLogBuilder
+from tests.support.condor_logs import UserLogBuilder, parse_events
 
 WAITS = (Phase.QUEUED, Phase.HELD)
 MIDDLE_KINDS = sorted(set(PoolEventKind) - {PoolEventKind.SUBMITTED, PoolEventKind.GONE}, key=lambda kind: kind.value)

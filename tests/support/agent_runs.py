@@ -6,7 +6,6 @@ import io
 import subprocess
 import sys
 import tarfile
-import time
 from pathlib import Path
 
 from packtrain.events import JournalReader
@@ -23,8 +22,7 @@ from packtrain.plan import (
     Step,
     write_plan,
 )
-
-TIMEOUT_S = 90  # generous, for a machine under load; a passing test never waits this long
+from tests.support.waiting import TIMEOUT_S, wait_until
 
 
 def make_step(command, name="step", **fields):
@@ -48,13 +46,6 @@ def make_job(*steps, inputs=(), retry_timeout_s=0.5, resources=None, limits=None
 def make_input(*urls, name="", token=None, size=None, digest=None, **fields):
     files = tuple(RemoteFile(url.rsplit("/", 1)[-1], (Location(url, token=token),), size, digest) for url in urls)
     return Input(name, f"inputs/{name}" if name else "input", files, **fields)
-
-
-def wait_until(condition):
-    deadline = time.monotonic() + TIMEOUT_S
-    while not condition():
-        assert time.monotonic() < deadline, "timed out"
-        time.sleep(0.02)
 
 
 def read_start_step(run):
@@ -106,24 +97,17 @@ class AgentRun:
         return [e for e in JournalReader(self.attempt_folder.journal).read() if kind is None or e.kind == kind]
 
     def wait_for_event(self, kind, **data):
-        deadline = time.monotonic() + TIMEOUT_S
-        while time.monotonic() < deadline:
-            for event in self.events(kind):
-                if data.items() <= event.data.items():
-                    return event
-            assert self.process.poll() is None, f"the agent ended before {kind} {data}"
-            time.sleep(0.01)
-        raise AssertionError(f"no {kind} {data} within {TIMEOUT_S} s")
+        def find_event():
+            has_ended = self.process.poll() is not None
+            found = [event for event in self.events(kind) if data.items() <= event.data.items()]
+            assert found or not has_ended, f"the agent ended before {kind} {data}"
+            return found
+
+        return wait_until(find_event)[0]
 
     def wait_for_file(self, name):
         """Wait until a step has created a file in the sandbox, and return its path."""
-        deadline = time.monotonic() + TIMEOUT_S
-        while time.monotonic() < deadline:
-            matches = list(self.scratch.glob(f"*/{name}"))
-            if matches:
-                return matches[0]
-            time.sleep(0.01)
-        raise AssertionError(f"no {name} in the sandbox within {TIMEOUT_S} s")
+        return wait_until(lambda: list(self.scratch.glob(f"*/{name}")))[0]
 
     @property
     def end_data(self):

@@ -9,6 +9,8 @@ import re
 import socketserver
 import threading
 
+from tests.support.waiting import TIMEOUT_S
+
 COOKIE = "c0ffee"
 _ESCAPED_ARGUMENT = re.compile(rb"((?:\\.|[^\\\s])+)", re.DOTALL)
 SUPPORTED_COMMANDS = ("set_job_attr", "set_job_attr_delayed", "ulog")
@@ -82,6 +84,6 @@ class ChirpProxy:
             self._changed.notify_all()
         return 0
 
-    def wait_for(self, condition, timeout_s=20):
+    def wait_for(self, condition, timeout_s=TIMEOUT_S):
         with self._changed:
             assert self._changed.wait_for(lambda: condition(self), timeout_s), (self.attributes, self.log_lines)

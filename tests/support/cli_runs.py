@@ -7,10 +7,10 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 from packtrain.events import JournalReader, kinds
+from tests.support.waiting import wait_until
 
 TIMEOUT_S = 300  # generous, for a machine under load
 
@@ -56,14 +56,8 @@ class Workspace:
         return sorted(self.run_folder().glob("jobs/*/attempts/*"), key=lambda path: path.stat().st_mtime)
 
     def wait_for(self, condition, timeout_s=TIMEOUT_S):
-        """Poll `condition` until it returns something true, and return that."""
-        deadline = time.monotonic() + timeout_s
-        while time.monotonic() < deadline:
-            result = condition()
-            if result:
-                return result
-            time.sleep(0.005)
-        raise AssertionError(f"the condition did not become true within {timeout_s} s")
+        """Call `condition` until it returns something true, and return that."""
+        return wait_until(condition, timeout_s, interval_s=0.005)
 
     def read_events(self, kind: str | None = None):
         """Return the events in all journals, of one kind if given."""

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import time
+
+from packtrain.condor.eventlog import JobEvent
+from packtrain.condor.eventlog.text_format import TextLogParser
+from packtrain.condor.eventlog.timestamps import TimestampParser
 from packtrain.events import Event
 
 _TIME = "2026-11-16 02:13:{:02}"
@@ -14,6 +19,11 @@ HELD_EVENT = (
     b"012 (012.000.000) 2026-11-16 02:13:28 Job was held.\n\tvia condor_hold (by user games)\n\tCode 1 Subcode 0\n...\n"
 )
 EVICTED_EVENT = b"004 (012.000.000) 2026-11-16 02:13:28 Job was evicted. Code 1023 Subcode 0\n\t(0) CPU times\n...\n"
+
+
+def parse_events(data: bytes) -> list[JobEvent]:
+    parser = TextLogParser(TimestampParser(time.time()))
+    return [JobEvent(*event) for event in parser.feed(data) + parser.finish()]
 
 
 class UserLogBuilder:

@@ -1,7 +1,7 @@
-"""Runs an HTCondor engine in a process of its own, for tests.
+"""Runs an engine in a process of its own, for tests.
 
-HTCondor does not accept jobs of root, and the tests run as root. Requests and responses are pickles on the standard
-input and output; both ends are part of the tests.
+HTCondor and Slurm do not accept jobs of root, and the tests run as root. Requests and responses are pickles on the
+standard input and output; both ends are part of the tests.
 """
 
 from __future__ import annotations
@@ -11,13 +11,15 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from packtrain.engines.api import Engine
 from packtrain.engines.htcondor import HtcondorEngine
-from packtrain.plan import RunFolder, read_plan
+from packtrain.engines.slurm import SlurmEngine
+from packtrain.plan import Plan, RunFolder, read_plan
 
 
 def main() -> None:
     folder = RunFolder(Path(sys.argv[1]))
-    engine = HtcondorEngine(read_plan(folder.plan), folder)
+    engine = _make_engine(read_plan(folder.plan), folder)
     while True:
         try:
             name, arguments = pickle.load(sys.stdin.buffer)
@@ -26,7 +28,13 @@ def main() -> None:
         _write_response(_call_engine(engine, name, arguments))
 
 
-def _call_engine(engine: HtcondorEngine, name: str, arguments: tuple[Any, ...]) -> tuple[bool, Any]:
+def _make_engine(plan: Plan, folder: RunFolder) -> Engine:
+    if plan.engine == "slurm":
+        return SlurmEngine(plan, folder, query_interval_s=0.2, retry_interval_s=1.0)
+    return HtcondorEngine(plan, folder)
+
+
+def _call_engine(engine: Engine, name: str, arguments: tuple[Any, ...]) -> tuple[bool, Any]:
     try:
         return True, getattr(engine, name)(*arguments)
     except Exception as error:

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from tests.support.cli_runs import TIMEOUT_S
-from tests.support.pool_desk import PoolWorkspace
+from tests.support.pool_workspace import PoolWorkspace
 from tests.support.programs import counting_trainer
 
 WORKFLOW = """
@@ -30,7 +30,7 @@ class PoolTraining:
 
     def __init__(
         self,
-        desk: PoolWorkspace,
+        workspace: PoolWorkspace,
         *,
         n_steps=60,
         step_s=0.05,
@@ -39,34 +39,34 @@ class PoolTraining:
         wait_at=-1,
         **submit_commands: object,
     ) -> None:
-        self.desk, self.n_steps, self.gate = desk, n_steps, desk.folder / "gate"
+        self.workspace, self.n_steps, self.gate = workspace, n_steps, workspace.folder / "gate"
         text = ", ".join(f"{name}: '{value}'" for name, value in submit_commands.items())
         program = {"python": sys.executable, "program": counting_trainer.__file__, "steps": n_steps, "pace": step_s}
         gate = f"--wait-at {wait_at} --gate {self.gate}"
-        desk.write_file(
+        workspace.write_file(
             WORKFLOW.format(every=checkpoint_interval, attempts=max_attempts, lines=text, gate=gate, **program)
         )
-        self.process: subprocess.Popen = desk.start("run", "workflow.yaml", "--on", "htcondor")
+        self.process: subprocess.Popen = workspace.start("run", "workflow.yaml", "--on", "htcondor")
 
     def wait_for_step(self, step: int) -> None:
         """Wait until the training has reached a step, at any site."""
-        self.desk.wait_for(lambda: self.current_step() >= step)
+        self.workspace.wait_for(lambda: self.current_step() >= step)
 
     def wait_for_log(self, text: str, timeout_s: float = TIMEOUT_S) -> None:
-        self.desk.wait_for(lambda: text in self.read_user_log(), timeout_s)
+        self.workspace.wait_for(lambda: text in self.read_user_log(), timeout_s)
 
     def open_gate(self) -> None:
         self.gate.touch()
 
     def current_step(self) -> int:
         """Return the step of the newest checkpoint in any sandbox of this run."""
-        sandboxes = filter(self._is_mine, self.desk.pool.folder.glob("execute/*/dir_*/scratch"))
+        sandboxes = filter(self._is_mine, self.workspace.pool.folder.glob("execute/*/dir_*/scratch"))
         return max((_checkpoint_step(path / "sandbox/output/ckpt.bin") for path in sandboxes), default=0)
 
     def _is_mine(self, sandbox: Path) -> bool:
         """Return whether a sandbox belongs to this run: a starter that was killed leaves its sandbox behind."""
         with contextlib.suppress(OSError):
-            return self.desk.run_folder().name in (sandbox / "plan.json").read_text()
+            return self.workspace.run_folder().name in (sandbox / "plan.json").read_text()
         return False
 
     @property
@@ -88,23 +88,23 @@ class PoolTraining:
 
     def read_user_log(self) -> str:
         """Return HTCondor's log of the run; empty before the job is submitted."""
-        path = self.desk.run_folder() / "htcondor/event.log"
+        path = self.workspace.run_folder() / "htcondor/event.log"
         return path.read_text() if path.exists() else ""
 
     def status(self) -> str:
         """Return the status of the job in `packtrain ps`."""
-        (job,) = self.desk.run_json("ps", self.desk.run_folder().name)["jobs"]
+        (job,) = self.workspace.run_json("ps", self.workspace.run_folder().name)["jobs"]
         return job["status"]
 
     def start_steps(self) -> list[int]:
         """Return the step at which each execution of the program started."""
-        logs = sorted(self.desk.run_folder().glob("jobs/0/attempts/*/logs/train.out"))
+        logs = sorted(self.workspace.run_folder().glob("jobs/0/attempts/*/logs/train.out"))
         lines = [line for log in logs for line in log.read_text().splitlines()]
         return [int(line.rpartition(" ")[2]) for line in lines if line.startswith("starts at ")]
 
     def assert_succeeded(self) -> None:
         """Check that the training finished, and that `packtrain ps` reports it."""
-        model = self.desk.run_folder() / "jobs/0/output/model.bin"
+        model = self.workspace.run_folder() / "jobs/0/output/model.bin"
         assert counting_trainer.parse_checkpoint_step(model.read_bytes()) == self.n_steps
         assert self.status() == "succeeded"
 

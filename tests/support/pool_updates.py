@@ -66,8 +66,8 @@ class LocalEngineHarness(FakeEngineHarness):
         command = f"exec {shlex.quote(sys.executable)} {shlex.quote(str(AGENT_SCRIPT))}"
         self.folder.launcher.write_text(f'#!/bin/sh\n{command} "$@"\n')
 
-    def make_engine(self, environment: dict[str, str] | None = None) -> Engine:
-        return LocalEngine(self.folder, environment)
+    def make_engine(self, environment: dict[str, str] | None = None, **options: Any) -> Engine:
+        return LocalEngine(self.folder, environment, **options)
 
     def set_behavior(self, job: str, behavior: str) -> None:
         self.folder.job_folder(job).mkdir(parents=True, exist_ok=True)

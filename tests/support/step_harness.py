@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +13,7 @@ from packtrain.errors import FailedError
 from packtrain.events import JournalReader
 from packtrain.plan import EnvVar, Job, LaunchAction, Limits, Resources, RunAction, Step
 from tests.support.attempt_contexts import attempt_contexts
+from tests.support.waiting import wait_until
 
 HOST_ENVIRONMENT = {"PATH": os.environ["PATH"], "FROM_HOST": "host"}
 
@@ -86,13 +86,10 @@ def make_launch_step(name, *steps, handle="", signal_at_exit=signal.SIGTERM):
 
 
 def assert_process_ended(pid: int) -> None:
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
+    def has_ended() -> bool:
         try:
-            with open(f"/proc/{pid}/stat") as file:
-                if file.read().rpartition(")")[2].split()[0] == "Z":
-                    return
+            return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
         except (FileNotFoundError, ProcessLookupError):
-            return
-        time.sleep(0.01)
-    raise AssertionError(f"process {pid} is still alive")
+            return True
+
+    wait_until(has_ended)

@@ -22,6 +22,7 @@ from harness.week.replay_pool import TRANSFER_TIMEOUT_HOLD, ReplayPool
 from packtrain import services
 from packtrain.report.history import JobHistory
 from packtrain.report.readers.files import read_history
+from packtrain.runs import reports
 from packtrain.store import SqliteStore
 from testbed.s3 import ACCESS_KEY, BUCKET, REGION, SECRET_KEY, S3Server
 
@@ -182,7 +183,7 @@ class _PacktrainArmBase(Arm):
     def load_history(self) -> JobHistory:
         store = SqliteStore(self.user.store_path)
         run_info = services.find_run(store, self.run_id)
-        return services.load_job_history(store, run_info, services.refresh_state(store, run_info))
+        return reports.load_job_history(store, run_info, services.refresh_state(store, run_info))
 
 
 class ConvertedArm(_PacktrainArmBase):

@@ -1,9 +1,9 @@
 """The agent's command line. It imports little, so that the first event is written right after the start.
 
-python3 -I -S agent.pyz PLAN.json [--job ID] [--attempt-id ID] [--attempt-folder FOLDER] [--scratch FOLDER]
-                                  [--secrets FOLDER] [--site NAME|auto] [--cache FOLDER [--cache-limit BYTES]]
-                                  [--reuse-folder FOLDER] [--deadline UNIX_TIME|auto] [--live-interval SECONDS]
-                                  [--in-container]
+python3 -I -S agent.pyz PLAN.json [--job ID] [--attempt-id ID] [--attempt-folder FOLDER] [--execution N]
+                                  [--scratch FOLDER] [--secrets FOLDER] [--site NAME|auto]
+                                  [--cache FOLDER [--cache-limit BYTES]] [--reuse-folder FOLDER]
+                                  [--deadline UNIX_TIME|auto] [--live-interval SECONDS] [--in-container]
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def main(argv: list[str]) -> int:
     started_at = time.monotonic()
     options = _parse_arguments(argv)
     attempt_folder = AttemptFolder(options.attempt_folder)
-    claim_fd = acquire_claim(attempt_folder.claim)
+    claim_fd = acquire_claim(attempt_folder.execution_claim(options.execution))
     if claim_fd is None:
         return _report_failure(
             "already_claimed", f"the attempt {attempt_folder.root} was already started by another process"
@@ -100,7 +100,7 @@ def _run_job(
         ProcessTable(guard, job.limits.grace_s),
         _open_download_cache(options),
         reuse_folder=options.reuse_folder or (sandbox.reuse_folder if moves_checkpoint else None),
-        deadline_at=(slot.deadline_at() if slot else None) if options.deadline == _AUTO else options.deadline,
+        deadline_at=_engine_deadline(slot) if options.deadline == _AUTO else options.deadline,
         transferred_checkpoint=sandbox.transferred_checkpoint if needs_checkpoint else None,
         in_container=options.in_container,
         started_at=started_at,
@@ -131,6 +131,12 @@ def _read_slot() -> CondorSlot | None:
     from packtrain.agent.condor_slot import CondorSlot
 
     return CondorSlot()
+
+
+def _engine_deadline(slot: CondorSlot | None) -> float | None:
+    """Return when HTCondor or Slurm ends the job, in seconds since 1970, or None if that is unknown."""
+    end_time = os.environ.get("SLURM_JOB_END_TIME", "")
+    return slot.deadline_at() if slot else float(end_time) if end_time.isdigit() else None
 
 
 def _limit_grace(job: Job, slot: CondorSlot) -> Job:
@@ -173,6 +179,9 @@ def _parse_arguments(argv: list[str]) -> argparse.Namespace:
         type=_absolute_path,
         default="packtrain-attempt",
         help="folder for the journal, logs and outputs; it is not removed",
+    )
+    parser.add_argument(
+        "--execution", type=int, default=1, help="number of the execution, if the engine restarts attempts"
     )
     parser.add_argument(
         "--scratch", type=_absolute_path, help="folder in which to create the sandbox (default: the attempt folder)"

@@ -1,4 +1,4 @@
-"""The request to stop: set once by SIGTERM, SIGINT or a time limit, and checked by every thread that works.
+"""The request to stop: set once by SIGTERM, SIGINT, SIGUSR1 or a time limit, and checked by every thread that works.
 
 Python runs a signal handler only in the main thread, between two bytecode instructions. A signal that arrives just
 before the main thread waits for a program would be handled only after that program ends. The wakeup pipe receives the
@@ -16,7 +16,7 @@ from types import FrameType
 
 from packtrain.errors import FailedError
 
-_STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+_STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)  # Slurm sends SIGUSR1 before it ends a job
 
 
 class StopRequest:
@@ -85,7 +85,7 @@ class StopRequest:
             raise self._error
 
     def install_signal_handlers(self) -> None:
-        """Let SIGTERM and SIGINT request a stop. Call it in the main thread."""
+        """Let SIGTERM, SIGINT and SIGUSR1 request a stop. Call it in the main thread."""
         self._signal_pipe, write_end = os.pipe()
         for end in (self._signal_pipe, write_end):
             os.set_blocking(end, False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import logging
 import sys
 from typing import Any, NoReturn
 
@@ -54,6 +55,24 @@ GROUP_BY_COMMAND = {name: group for group, commands in COMMAND_GROUPS.items() fo
 HIDDEN_COMMANDS = {"supervise": "start"}
 
 
+def _configure_logging(context: click.Context, parameter: click.Parameter, verbosity: int) -> None:
+    """Write messages of packtrain's loggers to standard error; without -v they are silent."""
+    if verbosity:
+        logger, handler = logging.getLogger("packtrain"), logging.StreamHandler()
+        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+        logger.addHandler(handler)
+        logger.setLevel(logging.INFO if verbosity == 1 else logging.DEBUG)
+
+
+_VERBOSE_OPTION = click.Option(
+    ["-v", "--verbose"],
+    count=True,
+    expose_value=False,
+    callback=_configure_logging,
+    help="Show what packtrain does; -vv shows more.",
+)
+
+
 class LazyGroup(click.Group):
     """The top-level command: lists commands by section and imports a command when it is called."""
 
@@ -65,6 +84,8 @@ class LazyGroup(click.Group):
         if group is None:
             return None
         command: click.Command = importlib.import_module(f"packtrain.cli.commands.{group}.{cmd_name}").command
+        if _VERBOSE_OPTION not in command.params:
+            command.params.append(_VERBOSE_OPTION)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

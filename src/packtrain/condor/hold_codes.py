@@ -60,7 +60,7 @@ HOLD_CODES: dict[int, HoldMeaning] = {
 }
 UNKNOWN_HOLD = HoldMeaning("policy_hold", GIVE_UP)  # for any other code
 
-# Ends of executions that are not holds, for the documentation; `engines.htcondor.job_tracker` implements them.
+# Ends of executions that are not holds, for the documentation; `engines.htcondor.tracking` implements them.
 NON_HOLD_ENDS: tuple[tuple[str, str], ...] = (
     ("the pool evicted the job (004)", "evicted"),
     ("the pool evicted the job with code 45: the container could not be started", "container_failed"),

@@ -8,6 +8,8 @@
   htcondor/                         runs on HTCondor only: run_settings.json, ATTEMPT.sub and .items (what was
                                     submitted, named by its first attempt), event.log, skeleton/ (empty copies of all
                                     outputs), inputs/ (inputs that the access point sends)
+  slurm/                            runs on Slurm only: NAME.sh and NAME.json (what was submitted, by job name),
+                                    status.jsonl (what Slurm reported)
   indexes/                          indexes of inputs with `mode: stream`
   secrets/NAME                      0700, files 0600; removed when the run ends
   jobs/JOB/
@@ -41,6 +43,10 @@ class AttemptFolder:
     @property
     def claim(self) -> Path:
         return self.root / "claim"
+
+    def execution_claim(self, execution: int) -> Path:
+        """The claim of one execution, for engines that restart attempts in the same folder."""
+        return self.claim if execution == 1 else self.root / f"claim-{execution}"
 
     @property
     def plan(self) -> Path:
@@ -128,6 +134,10 @@ class RunFolder:
     @property
     def htcondor(self) -> Path:
         return self.root / "htcondor"
+
+    @property
+    def slurm(self) -> Path:
+        return self.root / "slurm"
 
     @property
     def training_chart(self) -> Path:

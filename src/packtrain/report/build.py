@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from packtrain.errors import UsageError
+from packtrain.fileutil import atomic_write
 from packtrain.report.analysis.compare import comparison_to_json
 from packtrain.report.analysis.findings import Finding, collect_findings
 from packtrain.report.analysis.statistics import ReportStats, compute_stats
@@ -58,9 +59,13 @@ def write_report(
     try:
         output_dir.mkdir(parents=True, exist_ok=True)
         indent = 1 if report.stats.jobs <= _MAX_JOBS_INDENTED else None  # indented output takes ten times as long
-        _write_atomically(output_dir / REPORT_JSON, json.dumps(report.to_json, ensure_ascii=False, indent=indent))
-        _write_atomically(output_dir / JOBS_CSV, jobs_to_csv(report.stats))
-        _write_atomically(output_dir / EXECUTIONS_CSV, executions_to_csv(report.stats.job_time_use))
+        files = {
+            REPORT_JSON: json.dumps(report.to_json, ensure_ascii=False, indent=indent),
+            JOBS_CSV: jobs_to_csv(report.stats),
+            EXECUTIONS_CSV: executions_to_csv(report.stats.job_time_use),
+        }
+        for name, text in files.items():
+            atomic_write(output_dir / name, text.encode(errors="replace"))
         return write_page(
             report.history,
             report.stats,
@@ -72,12 +77,3 @@ def write_report(
         )
     except OSError as error:
         raise UsageError(f"the report cannot be written to {output_dir}: {error.strerror or error}") from error
-
-
-def _write_atomically(path: Path, text: str) -> None:
-    temporary = path.with_name(f".{path.name}.new")
-    try:
-        temporary.write_text(text, encoding="utf-8", errors="replace", newline="")
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)

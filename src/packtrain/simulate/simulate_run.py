@@ -73,14 +73,12 @@ def run_supervisor(model: PoolModel, scenario: Scenario, n_jobs: int, seed: int)
     """Run the unchanged supervisor under a virtual clock."""
     engine = SimulatedEngine(RUN_ID, model, scenario.behaviour, seed, **_intervals(model, n_jobs))
     store = MemoryEventStore(engine.clock, keep_events=False)
-    supervisor = Supervisor(
-        _make_plan(scenario, n_jobs), _NO_FOLDER, store, engine, engine.clock, monotonic=engine.clock
-    )
+    state, plan = ArchivingRunState(RUN_ID, map(str, range(n_jobs))), _make_plan(scenario, n_jobs)
+    supervisor = Supervisor(plan, _NO_FOLDER, store, engine, engine.clock, monotonic=engine.clock, state=state)
     engine.needs_clock_tick = lambda: supervisor.needs_clock_tick
-    supervisor.state = ArchivingRunState(RUN_ID, map(str, range(n_jobs)))
-    state = supervisor.run()
+    final_state = supervisor.run()
     engine.needs_clock_tick = lambda: False
-    return state, engine
+    return final_state, engine
 
 
 def _intervals(model: PoolModel, n_jobs: int) -> dict[str, float]:

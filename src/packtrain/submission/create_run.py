@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import shutil
 import time
 from collections.abc import Iterable
@@ -17,6 +18,8 @@ from packtrain.plan import Plan, RunFolder, write_plan
 from packtrain.planner.secret_sources import write_secret_sources, write_secrets
 from packtrain.store import RunInfo, SqliteStore
 from packtrain.submission.prepare import Submission
+
+_logger = logging.getLogger(__name__)
 
 
 def create_run(submission: Submission, store: SqliteStore, notify_target: str | None = None) -> RunInfo:
@@ -48,6 +51,7 @@ def create_run(submission: Submission, store: SqliteStore, notify_target: str | 
     write_launcher(folder.launcher)
     run_info = RunInfo(plan.run, plan.name, plan.engine, folder.root, time.time())
     store.add_run(run_info, _make_run_created_event(plan, run_info))
+    _logger.info("created the run %s in %s", run_info.run, run_info.folder)
     return run_info
 
 

@@ -9,6 +9,7 @@ Not part of `services`, because reading workflows takes half a second to import 
 from __future__ import annotations
 
 import enum
+import logging
 import secrets
 import time
 from collections.abc import Iterable, Mapping
@@ -41,6 +42,7 @@ from packtrain.submission.progress import Progress
 from packtrain.transfer.api import SecretResolver
 
 _INDEX_RETRY_TIMEOUT_S = 60.0
+_logger = logging.getLogger(__name__)
 
 
 class Goal(enum.IntEnum):
@@ -111,6 +113,8 @@ def prepare(
     if goal >= Goal.PLAN and not offline:
         with progress.querying_inputs():
             facts = replace(facts, preflight=run_preflight(draft.plan, draft.secret_values))
+        for stat in facts.preflight.input_stats.values():
+            _logger.debug("input %s: %s", stat.url, stat.error or f"{stat.size} bytes")
     runner = RunnerChoice()
     if goal >= Goal.DRY_RUN and engine == "htcondor":
         runner = choose_runner(draft.plan, draft.source_map)
@@ -120,7 +124,7 @@ def prepare(
     settings = None
     if goal >= Goal.PLAN:
         diagnostics.raise_errors()
-    if goal >= Goal.DRY_RUN and engine != "local":
+    if goal >= Goal.DRY_RUN and engine == "htcondor":
         user_config = load_user_config().htcondor
         diagnostics.add(check_input_access(plan, facts.preflight, draft.source_map, user_config.submit_commands))
         settings = make_run_settings(plan, user_config, summary.disk_bytes, site_history)
@@ -209,6 +213,7 @@ def _make_draft(
     diagnostics.add(result.diagnostics)
     diagnostics.add(lacking if strict else (replace(diagnostic, severity=WARNING) for diagnostic in lacking))
     diagnostics.raise_errors()
+    _logger.info("planned %s: %d jobs on %s", run, len(result.plan.jobs), engine)
     return _Draft(result.plan, folder, workflow_dir, workflow.source_map, result.secrets, resolved.values)
 
 
@@ -230,6 +235,7 @@ def _get_indexes(inputs: Iterable[Input], resolve_secret: SecretResolver, progre
                 check_cancelled=callbacks.check_cancelled,
                 on_progress=callbacks.on_progress,
             )
+        _logger.info("index of %s: %s (%s)", name, result.index.path, result.origin)
         progress.on_index(name, result, time.monotonic() - started_at)
         indexes[input_] = result.index
     return indexes

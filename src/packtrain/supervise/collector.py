@@ -6,7 +6,7 @@ It needs no lease. An event is stored once, no matter how often it is collected,
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from packtrain.engines.updates import (
@@ -27,6 +27,16 @@ from packtrain.state import RunState
 from packtrain.store import Store
 
 _ENGINE_LOG_EMITTER = "engine-log"  # emitter of events from the engine's log; their seq is the position in that log
+_KIND_BY_UPDATE: Mapping[type[AttemptUpdate], str] = {
+    ExecutionStarted: kinds.EXECUTION_STARTED,
+    ExecutionInterrupted: kinds.EXECUTION_INTERRUPTED,
+    Held: kinds.ATTEMPT_HELD,
+    Released: kinds.ATTEMPT_RELEASED,
+    TransferChanged: kinds.ATTEMPT_TRANSFER,
+}
+# The data of these events has the same names as the fields of updates, except for:
+_KEY_BY_FIELD = {"failure_kind": "kind", "state": "phase"}
+_IDENTITY_FIELDS = ("attempt_id", "job_id", "seq", "occurred_at")
 
 
 class Collector:
@@ -101,10 +111,8 @@ class Collector:
         elif isinstance(update, Gone):
             data = {"exit_code": update.exit_code, "detail": update.detail, "kind": update.failure_kind}
             yield self._make_event(update, f"engine-{update.attempt_id}", 1, kinds.ATTEMPT_GONE, data)
-        elif update.seq and (content := _event_content(update)):
-            kind, data = content
-            known_data = {name: value for name, value in data.items() if value}
-            yield self._make_event(update, _ENGINE_LOG_EMITTER, update.seq, kind, known_data)
+        elif update.seq and (kind := _KIND_BY_UPDATE.get(type(update))):
+            yield self._make_event(update, _ENGINE_LOG_EMITTER, update.seq, kind, _log_event_data(update))
 
     def _make_event(self, update: AttemptUpdate, emitter: str, seq: int, kind: str, data: dict[str, Any]) -> Event:
         wall = update.occurred_at or self._clock()
@@ -121,30 +129,7 @@ def _progress_snapshot(update: AttemptUpdate) -> dict[str, Any] | None:
     return None
 
 
-def _event_content(update: AttemptUpdate) -> tuple[str, dict[str, Any]] | None:
-    """Return the kind and the data of the event for an update from the engine's log, or None if it is no event."""
-    where = {"native_id": update.native_id, "site": update.site}
-    match update:
-        case ExecutionStarted():
-            return kinds.EXECUTION_STARTED, {"execution": update.execution, **where, "host": update.host}
-        case ExecutionInterrupted():
-            return kinds.EXECUTION_INTERRUPTED, {**where, **_end_data(update)}
-        case Held():
-            codes = {"action": update.action, "code": update.code, "subcode": update.subcode}
-            return kinds.ATTEMPT_HELD, {**where, **_end_data(update), **codes}
-        case Released():
-            return kinds.ATTEMPT_RELEASED, where
-        case TransferChanged():
-            data = {"execution": update.execution, "direction": update.direction, "phase": update.state}
-            return kinds.ATTEMPT_TRANSFER, data
-    return None
-
-
-def _end_data(update: ExecutionInterrupted | Held) -> dict[str, Any]:
-    """Return the data about the execution that an interruption or a hold ended."""
-    return {
-        "execution": update.execution,
-        "detail": update.detail,
-        "kind": update.failure_kind,
-        "emitters": list(update.emitters),
-    }
+def _log_event_data(update: AttemptUpdate) -> dict[str, Any]:
+    """Return the data of the event for an update from the engine's log, without empty values."""
+    values = {name: list(value) if isinstance(value, tuple) else value for name, value in vars(update).items()}
+    return {_KEY_BY_FIELD.get(n, n): value for n, value in values.items() if value and n not in _IDENTITY_FIELDS}

@@ -15,65 +15,52 @@ from packtrain.state import JobStatus, RunState
 
 
 @dataclass(frozen=True)
-class Submit:
-    """Submit another attempt. Its id is unique within the run and never reused."""
-
+class _AttemptDecision:
     job: str
     attempt_id: str
     reason: str
+
+
+@dataclass(frozen=True)
+class Submit(_AttemptDecision):
+    """Submit another attempt. Its id is unique within the run and never reused."""
+
     overrides: Overrides = NO_OVERRIDES
     copy_of: str = ""  # id of the straggling attempt that this one copies
 
 
 @dataclass(frozen=True)
-class Accept:
+class Accept(_AttemptDecision):
     """Accept the outputs of this attempt and of no other.
 
     This is stored before the outputs are committed, because after a crash another attempt may have succeeded, too.
     """
 
-    job: str
-    attempt_id: str
-    reason: str
-
 
 @dataclass(frozen=True)
-class Cancel:
+class Cancel(_AttemptDecision):
     """End a live attempt."""
 
-    job: str
-    attempt_id: str
-    reason: str
-
 
 @dataclass(frozen=True)
-class Move:
+class Move(_AttemptDecision):
     """End a live attempt that is too slow. The next attempt resumes from its checkpoint somewhere else."""
 
-    job: str
-    attempt_id: str
-    reason: str
     avoid_sites: tuple[str, ...] = ()
     avoid_nodes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
-class Release:
+class Release(_AttemptDecision):
     """Release an attempt that the pool holds."""
 
-    job: str
-    attempt_id: str
-    reason: str
     hold_seq: int  # identifies the hold
 
 
 @dataclass(frozen=True)
-class GiveUp:
+class GiveUp(_AttemptDecision):
     """End an attempt that the pool holds or does not start. It counts as a failure."""
 
-    job: str
-    attempt_id: str
-    reason: str
     hold_seq: int  # identifies the hold
 
 

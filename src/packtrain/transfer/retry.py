@@ -66,7 +66,7 @@ def combine_errors(errors: Iterable[TransferError]) -> TransferError:
     """Return one error with the most useful kind and the details of all errors."""
     by_priority = sorted(errors, key=lambda error: _KIND_PRIORITY.get(error.kind, 0))
     details = "; ".join(dict.fromkeys(error.detail for error in by_priority))
-    return TransferError(by_priority[0].kind, details, by_priority[0].redacted_url)
+    return TransferError(by_priority[0].kind, details, by_priority[0].redacted_url, by_priority[0].retry_after_s)
 
 
 def retry(

@@ -60,7 +60,7 @@ class JobExplanation:
 
     def labelled_lines(self) -> Iterator[tuple[str, str]]:
         """Yield the label and the text of each line to print."""
-        yield "problem", self.summary
+        yield "problem" if self.has_failed else "status", self.summary
         for line in self.evidence:
             yield "evidence", line
         lines = (

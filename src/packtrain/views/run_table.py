@@ -15,7 +15,7 @@ from packtrain.state import Execution, ExecutionStatus, JobState, JobStatus, Run
 from packtrain.state.execution import stage_fraction
 from packtrain.state.run import run_status
 from packtrain.state.transitions import FINAL_STATUSES
-from packtrain.views.plain import format_stage, is_empty_stage
+from packtrain.views.event_lines import format_stage, is_empty_stage
 
 STATUS_STYLES = {
     "succeeded": "green",

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from packtrain.cli.ui.credentials import CredentialOptions
 from packtrain.errors import FailedError, UsageError
 from packtrain.plan import Secret
+from packtrain.planner.url_credentials import CredentialOptions
 from packtrain.transfer.download import choose_target_paths
 
 HOME = "https://data.example/file"

@@ -14,7 +14,7 @@ from PIL import Image, ImageFont
 
 from packtrain.report.analysis.statistics import compute_stats
 from packtrain.report.analysis.time_accounting import TimeUse
-from packtrain.report.charts import lost_transfers, palette, timeline
+from packtrain.report.charts import palette, timeline, wasted_transfers
 from packtrain.report.charts.canvas import png, scales
 from packtrain.report.charts.canvas.axes import spread_positions
 from packtrain.report.charts.canvas.drawing import Drawing, RectMarks, TextMark, shorten_to_width, text_width
@@ -31,7 +31,7 @@ ALL_CHARTS = {
     "slot-hours",
     "timeline",
     "completion",
-    "lost-transfers",
+    "wasted-transfers",
     "failures",
     "compute-by-site",
     "site-hours",
@@ -187,9 +187,9 @@ def test_sampled_jobs():
 
 
 def test_count_majority():
-    assert lost_transfers.count_majority([("a", 80.0), ("b", 10.0), ("c", 10.0)]) == 1
-    assert lost_transfers.count_majority([("a", 50.0), ("b", 30.0), ("c", 20.0)]) == 2
-    assert lost_transfers.count_majority([]) == 0
+    assert wasted_transfers.count_majority([("a", 80.0), ("b", 10.0), ("c", 10.0)]) == 1
+    assert wasted_transfers.count_majority([("a", 50.0), ("b", 30.0), ("c", 20.0)]) == 2
+    assert wasted_transfers.count_majority([]) == 0
 
 
 def test_timeline_names():

@@ -236,11 +236,10 @@ def test_accessibility(large_page):
     assert len(ids) == len(set(ids))
 
 
-def test_truncated_tables(monkeypatch):
-    monkeypatch.setattr(tables, "MAX_ROWS", 5)
+def test_truncated_tables():
     history = make_random_history(30)
     stats = compute_stats(history)
-    tables_by_id = {table.element_id: table for table in tables.build_tables(history, stats)}
+    tables_by_id = {table.element_id: table for table in tables.build_tables(history, stats, max_rows=5)}
     assert len(tables_by_id["jobs"].rows) == len(tables_by_id["executions"].rows) == 5
     assert "The 5 jobs with the most wasted time, out of 30." in tables_by_id["jobs"].to_html
     wasted_s = {

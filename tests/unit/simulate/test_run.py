@@ -10,7 +10,7 @@ from tests.support.pool_models import HOUR_S, make_model, make_site
 def test_policy_interval_follows_training_time(monkeypatch):
     poll_times = []
     record_time = lambda rules: lambda state, changed, now: poll_times.append(now) or []  # noqa: E731
-    monkeypatch.setattr("packtrain.supervise.supervisor.straggler_policy", record_time)
+    monkeypatch.setattr("packtrain.supervise.policy_schedule.straggler_policy", record_time)
     run_supervisor(make_model(make_site(slots=2)), SCENARIOS["packtrain"], 20, 1)
     gaps = [later - earlier for earlier, later in pairwise(poll_times) if earlier > 2 * HOUR_S]
     assert min(gaps) >= 70 * 60 / 40, "trainings take 70 minutes"

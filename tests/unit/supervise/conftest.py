@@ -34,7 +34,14 @@ class SupervisorHarness:
         return engine_class(self.folder, script, **more)
 
     def make_supervisor(self, engine: Any, store: SqliteStore | None = None) -> Supervisor:
-        return Supervisor(self.plan, self.folder, store or self.store, engine, clock=lambda: time.time() + 1000)
+        return Supervisor(
+            self.plan,
+            self.folder,
+            store or self.store,
+            engine,
+            clock=lambda: time.time() + 1000,
+            recover_retry_interval_s=0.0,
+        )
 
     def events(self, *event_kinds: str) -> list[Event]:
         return [s.event for s in self.store.events(RUN) if not event_kinds or s.event.kind in event_kinds]

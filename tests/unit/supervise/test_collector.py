@@ -65,7 +65,7 @@ def test_update_from_log(collect, update, kind, data):
 
 
 def test_transfer(collect):
-    (event,) = collect(TransferChanged(*IDS, **LOG, execution=2, direction="in", state="started"))
+    (event,) = collect(TransferChanged(*IDS, seq=7, execution=2, direction="in", state="started"))
     assert event.kind == kinds.ATTEMPT_TRANSFER
     assert event.data == {"attempt": "0-1", "execution": 2, "direction": "in", "phase": "started"}
 

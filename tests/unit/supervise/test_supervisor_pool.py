@@ -86,9 +86,7 @@ def test_handover_keeps_attempts(harness):
     assert harness.decided_ids("submit") == ["0-1"]
 
 
-def test_unavailable_engine_is_retried(harness, monkeypatch):
-    monkeypatch.setattr("packtrain.supervise.supervisor._RECOVER_RETRY_INTERVAL_S", 0.0)
-
+def test_unavailable_engine_is_retried(harness):
     class UnavailableEngine(FakeEngine):
         n_calls = 0
 

@@ -64,7 +64,7 @@ def test_wan_has_delay_and_loss(folder, congestion):
             assert out.read_bytes() == DATA
         command = [*wan.client_prefix, "sysctl", "-n", "net.ipv4.tcp_congestion_control"]
         assert subprocess.check_output(command, text=True).strip() == congestion
-    assert 0.05 <= connect_s < 0.5
+    assert connect_s >= 0.05
     received, lost = re.match(r"(\d+) packets to the client, (\d+) lost", wan.summary).groups()
     assert 0 < int(lost) < int(received) / 10
     assert not list(Path("/var/run/netns").glob(f"wan-emulator-{os.getpid()}-*"))

@@ -15,6 +15,7 @@ from packtrain.plan import Digest, Location, RemoteFile
 from packtrain.transfer.integrity import crc32c
 from packtrain.transfer.ordered_download import OrderedDownload, StaleDownloadError
 from testbed.http_server import HttpServer, ResponseFault
+from tests.support.waiting import wait_until
 
 DATA = os.urandom(21_000_003)
 SHA256 = Digest("sha256", hashlib.sha256(DATA).hexdigest())
@@ -147,10 +148,9 @@ def test_cancellation_while_server_is_silent(folder):
         if server.stall_started.is_set():
             raise Cancelled
 
-    started_at = time.monotonic()
     with HttpServer(folder, faults=[ResponseFault(stall_after_bytes=0)]) as server, pytest.raises(Cancelled):
         consume(make_download(f"{server.url}/data.bin", check_cancelled=check_cancelled))
-    assert time.monotonic() - started_at < 5
+    assert len(server.requests) == 1
 
 
 def test_slow_reader_limits_memory(tmp_path):
@@ -160,10 +160,8 @@ def test_slow_reader_limits_memory(tmp_path):
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with HttpServer(tmp_path) as server, make_download(f"{server.url}/data.bin") as stream:
         assert stream.read(10) == bytes(10)
-        deadline = time.monotonic() + 20
-        while last_requested_byte(server) < 40 << 20 and time.monotonic() < deadline:
-            time.sleep(0.01)
-        time.sleep(0.2)
+        wait_until(lambda: last_requested_byte(server) >= 40 << 20)
+        time.sleep(0.2)  # long enough to request more, if it did
         assert last_requested_byte(server) == 40 << 20
         while stream.read_views(1 << 20):
             pass

@@ -211,6 +211,11 @@ def test_json_and_labels(tmp_path):
     assert next(label for label, _ in explanation.labelled_lines()) == "problem"
 
 
+def test_job_that_has_not_failed_has_no_problem(tmp_path):
+    explanation = explain(RunBuilder(), tmp_path)
+    assert next(label for label, _ in explanation.labelled_lines()) == "status"
+
+
 def test_second_copy(tmp_path):
     run = RunBuilder()
     run.submit()

@@ -3,7 +3,7 @@
 from rich.console import Console
 
 from packtrain.events import Event, kinds
-from packtrain.views.plain import PlainFormatter
+from packtrain.views.event_lines import EventLineFormatter
 from packtrain.views.run_table import render_run
 from tests.support.event_builder import RunBuilder
 
@@ -13,7 +13,7 @@ def make_metric(seq, mono, **data):
 
 
 def test_plain_lines_show_remaining_time():
-    formatter = PlainFormatter(n_jobs=1)
+    formatter = EventLineFormatter(n_jobs=1)
     assert (
         formatter.format_event(make_metric(1, 10.0, step=10, total_steps=110, loss=2.0))
         == "step 10/110 · loss 2 · 9.1%"
@@ -26,7 +26,7 @@ def test_plain_lines_show_remaining_time():
 
 
 def test_first_nan_has_a_line():
-    formatter = PlainFormatter(n_jobs=2)
+    formatter = EventLineFormatter(n_jobs=2)
     assert formatter.format_event(make_metric(1, 1.0, step=1, loss=1.0))
     assert formatter.format_event(make_metric(2, 1.1, step=2, loss="nan")) == "[0] step 2 · loss nan"
     assert formatter.format_event(make_metric(3, 1.2, step=3, loss="nan")) is None

@@ -20,11 +20,12 @@ from packtrain import services
 from packtrain.cli.ui.output import console, print_result, print_warning
 from packtrain.cli.ui.run_summary import print_run_summary, run_exit_code, summary_data, write_charts_and_report
 from packtrain.errors import EXIT_INTERRUPTED
+from packtrain.runs import control, secrets
 from packtrain.state import RunState
 from packtrain.store import RunInfo
 from packtrain.supervise import Supervisor
 from packtrain.views.event_feed import EventFeed
-from packtrain.views.plain import PlainFormatter
+from packtrain.views.event_lines import EventLineFormatter
 from packtrain.views.run_table import render_run
 
 _REFRESH_INTERVAL_S = 0.1
@@ -45,7 +46,7 @@ def supervise_and_report(run_info: RunInfo, *, reopen: bool, as_json: bool) -> N
     print_result(
         as_json, summary_data(run_info, state, report), lambda out: print_run_summary(out, run_info, state, report)
     )
-    if problem := services.notify_run_ended(run_info, state):
+    if problem := control.notify_run_ended(run_info, state):
         print_warning(problem)
     raise click.exceptions.Exit(run_exit_code(state))
 
@@ -59,7 +60,7 @@ def supervise_in_foreground(run_info: RunInfo, *, reopen: bool, as_json: bool) -
         with _stop_on_signals(supervisor):
             _display_until_done(run_info, result, as_json)
         state = result.result()
-    services.delete_secrets(run_info, state)
+    secrets.delete_secrets(run_info, state)
     return state
 
 
@@ -110,11 +111,11 @@ def _display_until_done(run_info: RunInfo, state_future: Future[RunState], as_js
 
 
 def _print_events_until_done(feed: EventFeed, state_future: Future[RunState], quiet: bool) -> None:
-    formatter: PlainFormatter | None = None
+    formatter: EventLineFormatter | None = None
     while True:
         is_last_poll = state_future.done()
         for event in feed.poll():
-            formatter = formatter or PlainFormatter(len(feed.state.jobs))
+            formatter = formatter or EventLineFormatter(len(feed.state.jobs))
             text = None if quiet else formatter.format_event(event)
             if text:
                 click.echo(text)

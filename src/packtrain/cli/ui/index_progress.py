@@ -11,7 +11,6 @@ from types import TracebackType
 import click
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from packtrain.cli.ui.credentials import CredentialOptions
 from packtrain.cli.ui.output import add_hint, console
 from packtrain.cli.ui.transfer_progress import CancelToken
 from packtrain.errors import FailedError, UsageError
@@ -19,6 +18,7 @@ from packtrain.formatting import format_percent
 from packtrain.indexing import IndexRequest, IndexResult, get_or_build_index
 from packtrain.indexing.braces import expand_braces
 from packtrain.indexing.existing import index_cache_dir
+from packtrain.planner.url_credentials import CredentialOptions
 from packtrain.stream.index import INDEX_SUFFIX, Index
 from packtrain.transfer.urls import filename_from_url
 

@@ -29,11 +29,12 @@ class ReportSource:
 
     def _load_run_history(self, run_info: RunInfo) -> JobHistory:
         from packtrain import services
+        from packtrain.runs import reports
 
         store = services.open_store()
         state = services.refresh_state(store, run_info)
-        self.curves = services.load_training_curves(store, state)
-        return services.load_job_history(store, run_info, state)
+        self.curves = reports.load_training_curves(store, state)
+        return reports.load_job_history(store, run_info, state)
 
     @property
     def folder(self) -> Path:

@@ -15,6 +15,7 @@ from packtrain.cli.ui.report_summary import format_headline, print_findings
 from packtrain.errors import EXIT_INTERRUPTED
 from packtrain.plan import Plan, RunFolder, read_plan
 from packtrain.report.build import Report
+from packtrain.runs import reports
 from packtrain.state import JobStatus, RunState
 from packtrain.state.run import run_status
 from packtrain.store import RunInfo
@@ -51,8 +52,8 @@ class RunReport:
 def write_charts_and_report(run_info: RunInfo, state: RunState) -> RunReport:
     """Write the training chart and the report page; print a warning for what fails."""
     store = services.open_store()
-    chart, chart_problem = services.save_training_chart(store, run_info, state)
-    report, page, report_problem = services.write_run_report(store, run_info, state)
+    chart, chart_problem = reports.save_training_chart(store, run_info, state)
+    report, page, report_problem = reports.write_run_report(store, run_info, state)
     for problem in filter(None, (chart_problem, report_problem)):
         print_warning(problem)
     return RunReport(chart, page, report)

@@ -16,7 +16,7 @@ from packtrain.engines.htcondor.condor_client import CondorClient, RetryTimer
 from packtrain.engines.htcondor.job_actions import CANCELLED_DETAIL, JobActions
 from packtrain.engines.htcondor.submit_lines import has_site_requirements
 from packtrain.engines.htcondor.submit_queue import SubmitQueue
-from packtrain.engines.htcondor.tracking import JobMonitor
+from packtrain.engines.htcondor.tracking import CondorQueue, JobMonitor
 from packtrain.engines.updates import AttemptUpdate, Gone
 from packtrain.plan import Plan, RunFolder
 
@@ -60,7 +60,7 @@ class HtcondorEngine:
         self.capabilities = capabilities_for(plan)
         self._folder = folder
         client, retry = client or CondorClient(), RetryTimer(retry_interval_s)
-        self._monitor = JobMonitor(plan, folder, client)
+        self._monitor = JobMonitor(plan, folder, CondorQueue(plan.run, len(plan.jobs), client))
         self._submits = SubmitQueue(plan, folder, client, self._monitor, retry)
         self._actions = JobActions(plan, folder, client, self._monitor, retry)
 

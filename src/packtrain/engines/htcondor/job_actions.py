@@ -18,15 +18,7 @@ _Action = Callable[[Sequence[str], str], None]
 
 
 class JobActions:
-    """Acts on the jobs of one run.
-
-    Args:
-        plan: The plan of the run.
-        folder: The folder of the run, where checkpoints of removed jobs are saved.
-        client: Calls the schedd.
-        monitor: Knows the jobs.
-        retry: Shared with other calls of the schedd.
-    """
+    """Acts on the jobs of one run."""
 
     def __init__(
         self, plan: Plan, folder: RunFolder, client: CondorClient, monitor: JobMonitor, retry: RetryTimer

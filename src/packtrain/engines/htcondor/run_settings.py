@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 
 from packtrain.errors import FormatError
+from packtrain.fileutil import atomic_write
 from packtrain.state.site_history import SiteHistory, SiteStats
 
 _MAX_NAMED_SITES = 20  # in a submit description
@@ -63,7 +64,7 @@ class RunSettings:
 
     def write(self, path: Path) -> None:
         """Write the settings as JSON."""
-        path.write_text(json.dumps(asdict(self), indent=1) + "\n", encoding="utf-8")
+        atomic_write(path, json.dumps(asdict(self), indent=1) + "\n")
 
     @classmethod
     def read(cls, path: Path) -> RunSettings:

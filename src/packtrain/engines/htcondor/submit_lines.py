@@ -8,26 +8,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 SubmitLine = tuple[str, str]
 
 RESERVED_COMMANDS = frozenset(
-    {
-        "universe",
-        "executable",
-        "arguments",
-        "initialdir",
-        "dagman_log",
-        "output",
-        "error",
-        "queue",
-        "should_transfer_files",
-        "when_to_transfer_output",
-        "transfer_executable",
-        "transfer_output_files",
-        "transfer_output_remaps",
-        "transfer_checkpoint_files",
-        "checkpoint_exit_code",
-        "submit_event_user_notes",
-        "stream_output",
-        "stream_error",
-    }
+    (
+        *("universe", "executable", "arguments", "initialdir", "dagman_log", "output", "error", "queue"),
+        *("should_transfer_files", "when_to_transfer_output", "transfer_executable", "transfer_output_files"),
+        *("transfer_output_remaps", "transfer_checkpoint_files", "checkpoint_exit_code"),
+        *("submit_event_user_notes", "stream_output", "stream_error"),
+    )
 )
 _JOINED_EXPRESSIONS = {
     "requirements": " && ",

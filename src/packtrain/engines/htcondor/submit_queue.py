@@ -26,21 +26,14 @@ from packtrain.engines.htcondor.submit_description import SubmitBatch, render_it
 from packtrain.engines.htcondor.tracking import JobMonitor
 from packtrain.engines.updates import Gone, Queued
 from packtrain.errors import FailedError
+from packtrain.fileutil import atomic_write
 from packtrain.plan import Plan, RunFolder, write_plan
 
 _logger = logging.getLogger("packtrain.engines.htcondor")
 
 
 class SubmitQueue:
-    """Submits attempts of one run, as one cluster per set of overrides.
-
-    Args:
-        plan: The plan of the run.
-        folder: The folder of the run, where the submit files are written.
-        client: Calls the schedd.
-        monitor: Knows which attempts the pool already has, and reports rejected ones.
-        retry: Shared with other calls of the schedd.
-    """
+    """Submits attempts of one run, as one cluster per set of overrides."""
 
     def __init__(
         self, plan: Plan, folder: RunFolder, client: CondorClient, monitor: JobMonitor, retry: RetryTimer
@@ -109,11 +102,11 @@ class SubmitQueue:
             self._write_attempt_folder(request)
         first_id, batch = requests[0].attempt_id, self._make_batch(requests)
         items_path = self._folder.htcondor / f"{first_id}.items"
-        items_path.write_text(render_items(batch), encoding="utf-8")
+        atomic_write(items_path, render_items(batch))
         settings = RunSettings.read(self._folder.htcondor / "run_settings.json")
         settings = replace(settings, disk_mb=math.ceil(settings.disk_mb * batch.overrides.disk_factor))
         description = render_submit_description(batch, self._folder, items_path, settings)
-        (self._folder.htcondor / f"{first_id}.sub").write_text(description, encoding="utf-8")
+        atomic_write(self._folder.htcondor / f"{first_id}.sub", description)
         cluster = self._client.submit(description)
         _logger.debug("submitted %d attempts as cluster %d, the first is %s", len(requests), cluster, first_id)
         items = [(request.job.id, request.attempt_id) for request in requests]

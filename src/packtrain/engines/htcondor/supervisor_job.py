@@ -5,14 +5,18 @@ It outlives the terminal and a restart of the schedd. One condor_rm of it also r
 
 from __future__ import annotations
 
+import logging
+import shlex
 from collections.abc import Collection, Mapping, Sequence
 
 from packtrain.engines.htcondor.condor_client import CondorClient
 from packtrain.engines.htcondor.run_settings import RunSettings
 from packtrain.engines.htcondor.submit_description import check_path
 from packtrain.errors import EXIT_INTERNAL, UsageError
+from packtrain.fileutil import atomic_write
 from packtrain.plan import RunFolder
 
+_logger = logging.getLogger("packtrain.engines.htcondor")
 _ENV_NAMES = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "TZ", "VIRTUAL_ENV", "PYTHONPATH", "LD_LIBRARY_PATH")
 _PACKTRAIN_ENV_NAMES = ("PACKTRAIN_STORE", "PACKTRAIN_CONFIG")  # no prefix: users have PACKTRAIN_… variables, too
 _ENV_PREFIXES = ("CONDOR_CONFIG", "_CONDOR_", "XDG_", "SSL_CERT_")  # _CONDOR_…: configuration, which is public
@@ -40,7 +44,8 @@ def submit_supervisor(
     """
     check_path(folder.root)
     text = render_supervisor_job(run_id, folder, command, supervisor_environment(environ, secret_names))
-    (folder.htcondor / "supervisor.sub").write_text(text, encoding="utf-8")
+    atomic_write(folder.htcondor / "supervisor.sub", text)
+    _logger.debug("submit the supervisor of %s: %s", run_id, shlex.join(command))
     return f"{CondorClient().submit(text)}.0"
 
 

@@ -6,8 +6,10 @@ Agents outlive the engine object: a later process finds them by their claim file
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import select
+import shlex
 import shutil
 import signal
 import stat
@@ -19,15 +21,15 @@ from pathlib import Path
 from typing import Any
 
 from packtrain.engines.api import SubmitRequest
-from packtrain.engines.local.resources import cache_options, capabilities, gpu_ids, job_environment
+from packtrain.engines.job_environment import job_environment
+from packtrain.engines.local.resources import cache_options, capabilities, gpu_ids
 from packtrain.engines.local.slot_allocator import SlotAllocation, SlotAllocator
 from packtrain.engines.updates import AttemptUpdate, Gone, Running
 from packtrain.events import FAILURE_KINDS
 from packtrain.plan import AttemptFolder, RunFolder, claim
 
 _ALREADY_CLAIMED = FAILURE_KINDS["already_claimed"].exit_code
-# After SIGTERM, the agent has one grace period for the steps and another one for the outputs.
-_KILL_MARGIN_S = 10.0
+_logger = logging.getLogger("packtrain.engines.local")
 
 
 @dataclass
@@ -49,11 +51,19 @@ class _TrackedAttempt:
 
 
 class LocalEngine:
-    """Implements `packtrain.engines.api.Engine`."""
+    """Implements `packtrain.engines.api.Engine`.
 
-    def __init__(self, folder: RunFolder, user_env: Mapping[str, str] | None = None) -> None:
+    Args:
+        folder: The folder of the run.
+        user_env: The user's variables, of which jobs get some.
+        kill_margin_s: Time before SIGKILL that a cancelled agent has in addition to its grace periods.
+    """
+
+    def __init__(
+        self, folder: RunFolder, user_env: Mapping[str, str] | None = None, kill_margin_s: float = 10.0
+    ) -> None:
         self.capabilities = capabilities()
-        self._folder = folder
+        self._folder, self._kill_margin_s = folder, kill_margin_s
         self._user_env = os.environ if user_env is None else user_env
         self._slots = SlotAllocator(self.capabilities.cpus, self.capabilities.memory_mb, self.capabilities.gpus)
         self._tracked: dict[str, _TrackedAttempt] = {}
@@ -77,7 +87,8 @@ class LocalEngine:
         for attempt_id in attempt_ids:
             tracked = self._tracked.get(attempt_id)
             if tracked and tracked.has_started and tracked.kill_at is None:
-                tracked.kill_at = time.monotonic() + 2 * tracked.request.job.limits.grace_s + _KILL_MARGIN_S
+                # One grace period is for the steps, and another one for the outputs.
+                tracked.kill_at = time.monotonic() + 2 * tracked.request.job.limits.grace_s + self._kill_margin_s
                 self._send_signal(tracked, signal.SIGTERM)
             elif tracked and not tracked.has_started:
                 tracked.kill_at = 0.0
@@ -109,6 +120,7 @@ class LocalEngine:
         updates = [self._poll_attempt(tracked) for tracked in attempts]
         for update in updates:
             if isinstance(update, Gone):
+                _logger.debug("attempt %s is gone: %s", update.attempt_id, update.detail)
                 self._untrack(update.attempt_id)
         return updates
 
@@ -157,15 +169,18 @@ class LocalEngine:
                 tracked.start_error = f"the agent could not be started: {error}"
 
     def _start(self, tracked: _TrackedAttempt, allocation: SlotAllocation) -> None:
+        command = self._agent_command(tracked)
+        _logger.debug("start attempt %s: %s", tracked.request.attempt_id, shlex.join(command))
         tracked.folder.root.mkdir(parents=True, exist_ok=True)
+        visible_gpus = [gpu_ids()[gpu] for gpu in allocation.gpus]
         with open(tracked.folder.agent_log, "ab") as log:
             tracked.process = subprocess.Popen(
-                self._agent_command(tracked),
+                command,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
                 cwd=tracked.folder.root,
-                env=job_environment(self._user_env, [gpu_ids()[gpu] for gpu in allocation.gpus]),
+                env={**job_environment(self._user_env), "CUDA_VISIBLE_DEVICES": ",".join(visible_gpus)},
                 start_new_session=True,
             )
 
@@ -181,6 +196,7 @@ class LocalEngine:
         is_own_child = tracked.process is not None and tracked.process.poll() is None
         pid = tracked.process.pid if is_own_child and tracked.process else claim.claim_holder_pid(tracked.folder)
         if pid is not None:
+            _logger.debug("send %s to attempt %s, process %d", signum.name, tracked.request.attempt_id, pid)
             send_signal(pid, signum)
 
 

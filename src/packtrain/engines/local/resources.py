@@ -1,4 +1,4 @@
-"""Detects the resources of this machine, and chooses the environment variables that a job gets."""
+"""Detects the resources of this machine."""
 
 from __future__ import annotations
 
@@ -6,26 +6,10 @@ import functools
 import os
 import shutil
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 from packtrain.engines.api import Capabilities
-
-# A job gets only variables that it would also have on a pool, so that a job that works here works there, too, and no
-# secret of the user's shell reaches it.
-_ENV_NAMES = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "TZ", "TMPDIR", "LD_LIBRARY_PATH", "VIRTUAL_ENV")
-_ENV_NETWORK_NAMES = (
-    "SSL_CERT_FILE",
-    "SSL_CERT_DIR",
-    "http_proxy",
-    "https_proxy",
-    "no_proxy",
-    "HTTP_PROXY",
-    "HTTPS_PROXY",
-    "NO_PROXY",
-)
-_ENV_APPTAINER_NAMES = ("APPTAINER_CACHEDIR", "APPTAINER_TMPDIR")  # without APPTAINER_DOCKER_PASSWORD
-_ENV_PREFIXES = ("LC_", "CUDA_", "NVIDIA_", "PACKTRAIN_PYTHON")
 
 
 @functools.cache
@@ -66,18 +50,6 @@ def _count_gpus() -> int:
     except (OSError, subprocess.SubprocessError):
         return 0
     return sum(line.startswith("GPU ") for line in listing.stdout.splitlines())
-
-
-def job_environment(user_env: Mapping[str, str], visible_gpus: Sequence[str]) -> dict[str, str]:
-    """Return the environment of a job.
-
-    Args:
-        user_env: The user's variables; only harmless ones are passed on.
-        visible_gpus: CUDA's names of the GPUs that the job may use; all others are hidden from it.
-    """
-    named = {k: v for k, v in user_env.items() if k in (*_ENV_NAMES, *_ENV_NETWORK_NAMES, *_ENV_APPTAINER_NAMES)}
-    prefixed = {k: v for k, v in user_env.items() if k.startswith(_ENV_PREFIXES)}
-    return {**named, **prefixed, "CUDA_VISIBLE_DEVICES": ",".join(visible_gpus)}
 
 
 def cache_options(user_env: Mapping[str, str]) -> list[str]:

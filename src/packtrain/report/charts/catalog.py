@@ -11,11 +11,11 @@ from packtrain.report.charts import (
     completion,
     compute_by_site,
     failures,
-    lost_transfers,
     slot_hours,
     timeline,
     training_panel,
     transfer_speed,
+    wasted_transfers,
 )
 from packtrain.report.charts.canvas.drawing import Drawing
 from packtrain.report.history import JobHistory
@@ -45,7 +45,7 @@ def build_charts(history: JobHistory, stats: ReportStats, curves: TrainingCurves
         _slot_hours_chart(stats),
         _timeline_chart(history),
         None if single_job else _completion_chart(history, stats),
-        None if single_job else _lost_transfers_chart(stats),
+        None if single_job else _wasted_transfers_chart(stats),
         _failures_chart(stats),
         None if single_job else _compute_by_site_chart(stats),
         _site_hours_chart(stats),
@@ -88,17 +88,17 @@ def _completion_chart(history: JobHistory, stats: ReportStats) -> ReportChart | 
     )
 
 
-def _lost_transfers_chart(stats: ReportStats) -> ReportChart | None:
-    count = len(lost_transfers.losses_by_job(stats))
+def _wasted_transfers_chart(stats: ReportStats) -> ReportChart | None:
+    count = len(wasted_transfers.losses_by_job(stats))
     if not count:
         return None
     caption = "Slot time of transfers that were killed, stalled or failed, or whose job failed."
-    caption += _sampling_note(-(-count // lost_transfers.MAX_BARS), count)
+    caption += _sampling_note(-(-count // wasted_transfers.MAX_BARS), count)
     return _half_width_chart(
-        "lost-transfers",
+        "wasted-transfers",
         "Wasted transfer time by job",
         caption,
-        lambda width: lost_transfers.draw_lost_transfers(stats, width),
+        lambda width: wasted_transfers.draw_wasted_transfers(stats, width),
     )
 
 

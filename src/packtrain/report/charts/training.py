@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from packtrain.errors import UsageError
+from packtrain.fileutil import atomic_writer
 from packtrain.report.charts.smoothing import downsample, smooth_line
 from packtrain.report.readers.training_curves import CurvePoint, TrainingCurve, TrainingCurves
 
@@ -63,16 +64,8 @@ def save_training_plot(curves: TrainingCurves, path: Path, subtitle: str = "") -
     with matplotlib.rc_context(_STYLE):
         figure = Figure(figsize=(10, 6.6 if len(choose_panels(curves)) > 1 else 4.2), dpi=150, facecolor="white")
         _draw_figure(figure, curves, subtitle)
-        _save(figure, path)
-
-
-def _save(figure: Any, path: Path) -> None:
-    temporary = path.with_name(f".{path.name}.new{path.suffix}")
-    try:
-        figure.savefig(temporary)
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+        with atomic_writer(path) as file:
+            figure.savefig(file, format=path.suffix[1:].lower())
 
 
 @dataclass(frozen=True)

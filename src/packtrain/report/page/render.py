@@ -10,6 +10,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from packtrain import __version__
+from packtrain.fileutil import atomic_write
 from packtrain.report.analysis.findings import Finding
 from packtrain.report.analysis.statistics import ReportStats
 from packtrain.report.charts.canvas.png import save_png
@@ -62,9 +63,9 @@ def write_page(
         save_charts(charts, output_dir / CHARTS_DIR)
     comparison_html = comparison_table(stats, baseline).to_html if baseline else ""
     page = _render_page(history, stats, findings, charts, output_dir, write_pngs, comparison_html)
-    path, temporary = output_dir / PAGE_FILE, output_dir / f".{PAGE_FILE}.new"
-    temporary.write_text(page, encoding="utf-8", errors="replace")
-    return temporary.replace(path)
+    path = output_dir / PAGE_FILE
+    atomic_write(path, page.encode(errors="replace"))
+    return path
 
 
 def save_charts(charts: Sequence[ReportChart], charts_dir: Path) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from heapq import nlargest
+from typing import TypeVar
 
 from packtrain.formatting import format_duration, format_percent, format_rate, format_slot_hours
 from packtrain.report.analysis.by_site import SiteSummary, TransferSummary
@@ -16,6 +17,7 @@ from packtrain.report.analysis.time_accounting import LOST_COMPUTE, USEFUL, Time
 from packtrain.report.charts.canvas.svg import escape_xml
 from packtrain.report.history import ExecutionRecord, JobHistory, Outcome, Phase
 
+T = TypeVar("T")
 MAX_ROWS = 2000
 _MAX_PRINTED_ROWS = 60  # longer tables are omitted in print
 _MIN_ROWS_FOR_SEARCH = 12  # smaller tables have no search box
@@ -84,11 +86,11 @@ def _render_column_header(column: HtmlColumn) -> str:
     return f'<th scope="col" aria-sort="none"{css}><button type="button">{escape_xml(column.name)}</button></th>'
 
 
-def build_tables(history: JobHistory, stats: ReportStats) -> list[HtmlTable]:
+def build_tables(history: JobHistory, stats: ReportStats, max_rows: int = MAX_ROWS) -> list[HtmlTable]:
     """Build all tables that have rows."""
     tables = [
-        _jobs_table(history, stats),
-        _executions_table(history),
+        _jobs_table(history, stats, max_rows),
+        _executions_table(history, max_rows),
         _sites_table(stats),
         _distributions_table(stats),
         _transfers_table(stats),
@@ -163,18 +165,13 @@ def _make_columns(text: str, numeric: str, trailing_text: str = "") -> tuple[Htm
 # Tables
 
 
-def _jobs_table(history: JobHistory, stats: ReportStats) -> HtmlTable:
+def _jobs_table(history: JobHistory, stats: ReportStats, max_rows: int) -> HtmlTable:
     columns = _make_columns(
         "Job, Parameters, Outcome, Site",
         "Executions, Completion, Slot time, Useful compute, Wasted transfer, Lost compute, Queued, Held",
         "Reason",
     )
-    rows = (
-        nlargest(MAX_ROWS, stats.job_summaries, key=_wasted_s)
-        if len(stats.job_summaries) > MAX_ROWS
-        else stats.job_summaries
-    )
-    note = _truncation_note(len(stats.job_summaries), "jobs with the most wasted time")
+    rows, note = _select_rows(stats.job_summaries, max_rows, _wasted_s, "jobs with the most wasted time")
     labels = job_labels(history.jobs)
     return HtmlTable("jobs", "Jobs", columns, [_job_row(row, labels.get(row.job, "")) for row in rows], note)
 
@@ -201,21 +198,21 @@ def _job_row(row: JobSummary, label: str) -> list[HtmlCell]:
     ]
 
 
-def _executions_table(history: JobHistory) -> HtmlTable:
+def _executions_table(history: JobHistory, max_rows: int) -> HtmlTable:
     columns = _make_columns("Job", "Execution") + _make_columns(
         "Outcome, Site, Node", "Slot time, Transfer in, Execute, Transfer out", "Reason"
     )
     executions = [(job.id, execution) for job in history.jobs for execution in job.executions]
-    shown = executions
-    if len(executions) > MAX_ROWS:
-        shown = nlargest(MAX_ROWS, executions, key=lambda item: item[1].duration_s)
+    shown, note = _select_rows(executions, max_rows, lambda item: item[1].duration_s, "longest executions")
     rows = [_execution_row(job_id, execution) for job_id, execution in shown]
-    note = _truncation_note(len(executions), "longest executions")
     return HtmlTable("executions", "Executions", columns, rows, note)
 
 
-def _truncation_note(count: int, which: str) -> str:
-    return f"The {MAX_ROWS:,} {which}, out of {count:,}." if count > MAX_ROWS else ""
+def _select_rows(rows: Sequence[T], max_rows: int, key: Callable[[T], float], which: str) -> tuple[Sequence[T], str]:
+    """Return the rows to show and a note if some are left out."""
+    if len(rows) <= max_rows:
+        return rows, ""
+    return nlargest(max_rows, rows, key=key), f"The {max_rows:,} {which}, out of {len(rows):,}."
 
 
 def _execution_row(job_id: str, execution: ExecutionRecord) -> list[HtmlCell]:

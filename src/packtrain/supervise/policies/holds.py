@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from packtrain.backoff import Backoff
 from packtrain.events import FAILURE_KINDS
 from packtrain.events.failure import SWITCH_TRANSFER
 from packtrain.state import Execution, ExecutionStatus, JobState, RunState
@@ -15,7 +16,7 @@ from packtrain.supervise.decisions import ChangedJobs, Decision, GiveUp, Policy,
 from packtrain.supervise.policies.config import PolicyConfig
 
 _MAX_RELEASES = 3
-_FIRST_RELEASE_DELAY_S, _DELAY_FACTOR = 10.0, 6.0
+_RELEASE_BACKOFF = Backoff(10.0, 360.0, factor=6.0)
 _RESTART_LOOP = "restart_loop"  # the pool started the attempt many times
 HOLD_REPEATED_FAILURES = 0  # used as the hold number of a decision to give up an attempt whose executions keep failing
 _MAX_USER_HOLD_S = 24 * 3600.0  # how long a hold by a user is respected
@@ -78,8 +79,8 @@ def plan_hold_response(job: JobState, execution: Execution, config: PolicyConfig
         return HoldResponse(False, hold.received_at, f"released {n_releases} times and held again")
     if len(job.counted_failures) >= config.limits(job.id).max_attempts:
         return HoldResponse(False, hold.received_at, "the job has no attempts left")
-    delay_s = _FIRST_RELEASE_DELAY_S * _DELAY_FACTOR**n_releases
-    return HoldResponse(True, hold.received_at + delay_s, "the cause of the hold may be gone")
+    due_at = hold.received_at + _RELEASE_BACKOFF.delay_s(n_releases + 1)
+    return HoldResponse(True, due_at, "the cause of the hold may be gone")
 
 
 def _can_switch_transfer(job: JobState, kind: str, config: PolicyConfig) -> bool:

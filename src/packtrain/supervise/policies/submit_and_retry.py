@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from packtrain.backoff import Backoff
 from packtrain.events import Failure
 from packtrain.events.failure import CONFIRM_ELSEWHERE, MORE_MEMORY, RETRY
 from packtrain.state import JobState, RunState
@@ -10,7 +11,7 @@ from packtrain.supervise.policies.config import PolicyConfig
 from packtrain.supervise.policies.overrides import make_overrides
 from packtrain.supervise.policies.site_avoidance import find_avoided_locations
 
-_BACKOFF_FACTOR, _MAX_BACKOFF_STEPS = 3.0, 10
+_BACKOFF_FACTOR = 3.0
 
 
 def submit_policy(config: PolicyConfig) -> Policy:
@@ -47,8 +48,7 @@ def retry_delay_s(job: JobState, config: PolicyConfig) -> float:
     if _needs_no_delay(last.failure) or job.has_cancel_decision(last.attempt_id):
         return 0.0
     n_failed = sum(execution.failure is not None for execution in job.recent_executions)
-    delay_s = config.recovery.retry_delay_s * _BACKOFF_FACTOR ** min(n_failed - 1, _MAX_BACKOFF_STEPS)
-    return float(min(config.recovery.max_wait_s, delay_s))
+    return Backoff(config.recovery.retry_delay_s, config.recovery.max_wait_s, _BACKOFF_FACTOR).delay_s(n_failed)
 
 
 def _needs_no_delay(failure: Failure) -> bool:

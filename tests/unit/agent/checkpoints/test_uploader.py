@@ -24,6 +24,7 @@ from packtrain.plan import (
     S3Access,
 )
 from tests.support.attempt_contexts import attempt_contexts
+from tests.support.waiting import wait_until
 
 SCAN_INTERVAL_S = 0.05
 
@@ -63,13 +64,6 @@ def events(context, kind):
 
 def notices(context):
     return [data["text"] for data in events(context, "notice")]
-
-
-def wait_until(condition):
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline, "timed out"
-        time.sleep(0.01)
 
 
 def announce(context, name, step):

@@ -1,7 +1,6 @@
 """Live updates: immediate and rate-limited ones, the log tail, and an unreliable proxy."""
 
 import json
-import time
 from urllib.parse import unquote
 
 import pytest
@@ -11,6 +10,7 @@ from packtrain.backoff import Backoff
 from packtrain.condor.classads import parse_old_classad
 from packtrain.events import Event, Journal, Redactor, kinds
 from tests.support.chirp_proxy import ChirpProxy
+from tests.support.waiting import wait_until
 
 BACKOFF = Backoff(initial_s=0.01, max_s=0.1)
 
@@ -223,6 +223,7 @@ def test_silent_proxy_does_not_block(proxy, reporter, make_event):
         reporter.on_event(make_event(kinds.CHECKPOINT_SAVED, step=number))
     reporter.stop(timeout_s=0.1)
     assert reporter._thread.is_alive(), "it waits for the proxy, and the agent does not wait for it"
+    proxy.is_responding.set()  # so that the thread ends
 
 
 def test_unreachable_proxy_is_logged_once_and_retried(tmp_path, proxy, make_event):
@@ -232,8 +233,7 @@ def test_unreachable_proxy_is_logged_once_and_retried(tmp_path, proxy, make_even
     reporter = LiveReporter(chirp_connector(proxy.config_path), 0.01, tmp_path, messages.append, BACKOFF).start()
     reporter.on_event(make_event(kinds.AGENT_STARTED, attempt="0-1"))
     reporter.on_event(make_event(kinds.STAGE_STARTED, stage="fetch"))
-    while not messages:
-        time.sleep(0.01)
+    wait_until(lambda: messages)
     proxy.config_path.write_text(address)
     reporter.on_event(make_event(kinds.CHECKPOINT_SAVED, step=1))
     proxy.wait_for(lambda p: len(p.log_lines) == 3 and "PacktrainStage" in p.attributes)

@@ -11,6 +11,7 @@ from packtrain.events import JournalReader
 from packtrain.fileutil import is_temporary_name
 from packtrain.plan import Job, Limits, Location, Output, Resources
 from tests.support.attempt_contexts import attempt_contexts
+from tests.support.waiting import wait_until
 
 POLL_INTERVAL_S = 0.05
 
@@ -19,13 +20,6 @@ POLL_INTERVAL_S = 0.05
 def context(tmp_path):
     with attempt_contexts(tmp_path) as make:
         yield make(Job("0", (), Resources(), Limits(grace_s=0.2), ()))
-
-
-def wait_for(condition):
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline, "timed out"
-        time.sleep(0.01)
 
 
 def notices(context):
@@ -101,10 +95,10 @@ def test_stable_file_is_uploaded(context, tmp_path):
     with ContinuousSync(context, Output(Location(f"file://{target}")), POLL_INTERVAL_S):
         (context.sandbox.output / "sub").mkdir()
         (context.sandbox.output / "sub" / "f").write_text("1")
-        wait_for((target / "sub" / "f").exists)
+        wait_until((target / "sub" / "f").exists)
         assert (target / "sub" / "f").read_text() == "1"
         (context.sandbox.output / "sub" / "f").write_text("second")
-        wait_for(lambda: (target / "sub" / "f").read_text() == "second")
+        wait_until(lambda: (target / "sub" / "f").read_text() == "second")
 
 
 def test_changing_file_is_not_uploaded(context, tmp_path):
@@ -122,10 +116,10 @@ def test_changing_file_is_not_uploaded(context, tmp_path):
 
     with GrowingFileSync(context, Output(Location(f"file://{target}")), POLL_INTERVAL_S):
         (context.sandbox.output / "marker").write_text("stable")
-        wait_for((target / "marker").exists)
+        wait_until((target / "marker").exists)
         assert not (target / "growing").exists()
         growing.clear()
-        wait_for((target / "growing").exists)
+        wait_until((target / "growing").exists)
         assert (target / "growing").read_text() == (context.sandbox.output / "growing").read_text()
 
 
@@ -133,9 +127,9 @@ def test_errors_are_reported_once_and_retried(context, tmp_path):
     (tmp_path / "target").write_text("a file prevents the folder")
     with ContinuousSync(context, Output(Location(f"file://{tmp_path}/target")), POLL_INTERVAL_S):
         (context.sandbox.output / "f").write_text("1")
-        wait_for(lambda: notices(context))
+        wait_until(lambda: notices(context))
         (tmp_path / "target").unlink()
-        wait_for((tmp_path / "target" / "f").exists)
+        wait_until((tmp_path / "target" / "f").exists)
     assert len(notices(context)) == 1
     assert "continuous sync failed and will be retried" in notices(context)[0]
 
@@ -144,5 +138,5 @@ def test_dangling_links_are_skipped(context, tmp_path):
     (context.sandbox.output / "broken").symlink_to("nowhere")
     (context.sandbox.output / "f").write_text("1")
     with ContinuousSync(context, Output(Location(f"file://{tmp_path}/target")), POLL_INTERVAL_S):
-        wait_for((tmp_path / "target" / "f").exists)
+        wait_until((tmp_path / "target" / "f").exists)
     assert notices(context) == []

@@ -14,6 +14,7 @@ import pytest
 
 from packtrain.agent.processes.guard import Guard
 from tests.support.step_harness import StepHarness, make_trace_step
+from tests.support.waiting import TIMEOUT_S, wait_until
 
 AGENT = """
 import fcntl, sys
@@ -37,13 +38,6 @@ STEP_SCRIPT = 'sh -c "sleep 300; :" & echo $! $$ > "$MARK.new"; mv "$MARK.new" "
 
 def start_agent(program: str, claim: Path) -> subprocess.Popen:
     return subprocess.Popen([sys.executable, "-c", AGENT + program, str(claim)])
-
-
-def wait_until(condition, seconds: float) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.01)
 
 
 def marked_pids(mark: Path):
@@ -72,14 +66,14 @@ def test_killed_agent_leaves_no_processes(tmp_path):
     claim = tmp_path / "claim"
     agent = start_agent(START_PROCESS % STEP_SCRIPT + "import time; time.sleep(300)", claim)
     pids = Path(f"{claim}.pids")
-    wait_until(pids.exists, 10)
+    wait_until(pids.exists)
     grandchild, leader = map(int, pids.read_text().split())
     assert {grandchild, leader} <= set(marked_pids(claim))
     assert not is_claim_free(claim)
     agent.kill()
     agent.wait()
-    wait_until(lambda: not marked_pids(claim), 1.0)
-    wait_until(lambda: is_claim_free(claim), 5.0)
+    wait_until(lambda: not marked_pids(claim))
+    wait_until(lambda: is_claim_free(claim))
 
 
 def test_guard_ignores_term(tmp_path):
@@ -87,10 +81,10 @@ def test_guard_ignores_term(tmp_path):
     agent = start_agent(
         "import os, time; os.kill(processes._guard._pid, 15)\n" + START_PROCESS % STEP_SCRIPT + "time.sleep(300)", claim
     )
-    wait_until(Path(f"{claim}.pids").exists, 10)
+    wait_until(Path(f"{claim}.pids").exists)
     agent.kill()
     agent.wait()
-    wait_until(lambda: not marked_pids(claim), 1.0)
+    wait_until(lambda: not marked_pids(claim))
 
 
 @pytest.mark.slow
@@ -100,12 +94,12 @@ def test_agent_killed_at_any_moment(tmp_path):
         claim = tmp_path / f"claim{round_}"
         ready = f"open({str(claim) + '.ready'!r}, 'w').close()\n"
         agent = start_agent(ready + "while True:\n    " + START_PROCESS % "exec sleep 300", claim)
-        wait_until(Path(f"{claim}.ready").exists, 10)
+        wait_until(Path(f"{claim}.ready").exists)
         time.sleep(0.002 * round_)
         agent.kill()
         agent.wait()
-        wait_until(lambda mark=claim: not marked_pids(mark), 5.0)
-        wait_until(lambda mark=claim: is_claim_free(mark), 5.0)
+        wait_until(lambda mark=claim: not marked_pids(mark))
+        wait_until(lambda mark=claim: is_claim_free(mark))
 
 
 @pytest.fixture
@@ -135,7 +129,7 @@ def test_group_is_killed(sleeper):
     guard = Guard.start()
     guard.add_group(sleeper.pid)
     os.close(guard._pipe)
-    assert sleeper.wait(5) == -signal.SIGKILL
+    assert sleeper.wait(TIMEOUT_S) == -signal.SIGKILL
     os.waitpid(guard._pid, 0)
 
 
@@ -143,7 +137,7 @@ def test_agent_continues_without_guard(tmp_path):
     harness = StepHarness(tmp_path)
     guard_pid = harness.context.processes._guard._pid
     os.kill(guard_pid, signal.SIGKILL)
-    wait_until(lambda: _is_zombie(guard_pid), 5)
+    wait_until(lambda: _is_zombie(guard_pid))
     harness.run(make_trace_step("ran"))
     assert harness.read_trace() == ["ran"]
     harness.close()

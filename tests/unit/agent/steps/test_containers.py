@@ -10,7 +10,6 @@ import os
 import ssl
 import subprocess
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -20,6 +19,7 @@ from packtrain.agent.environments.apptainer import ApptainerEnvironment
 from packtrain.plan import Container, EnvironmentConfig, EnvVar, Mount, Secret
 from testbed import apptainer
 from tests.support.step_harness import HOST_ENVIRONMENT, StepHarness, make_env_vars, make_step, run_expecting_failure
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -132,13 +132,6 @@ def test_no_secrets_on_command_lines(harness, image):
     assert not any(b"s3cr3t-value" in line for line in lines)
     assert "TOKEN=***" in harness.read_log("s.out")
     assert "APPTAINER_DOCKER" not in harness.read_log("s.out")
-
-
-def wait_until(condition, seconds: float = 20) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def command_lines():

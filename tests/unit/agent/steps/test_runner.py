@@ -23,6 +23,7 @@ from tests.support.step_harness import (
     make_trace_step,
     run_expecting_failure,
 )
+from tests.support.waiting import TIMEOUT_S, wait_until
 
 SLEEP_S = 60  # duration of programs that must be ended early; no test takes that long by itself
 
@@ -82,11 +83,11 @@ def test_other_shell_and_folder(harness):
 
 
 def test_step_events(harness):
-    harness.run(make_step("exit 0", name="train"))
-    assert harness.events("step.started") == [{"step": "train", "command": "exit 0"}]
+    harness.run(make_step("sleep 0.05", name="train"))
+    assert harness.events("step.started") == [{"step": "train", "command": "sleep 0.05"}]
     (ended,) = harness.events("step.ended")
     assert (ended["step"], ended["exit_code"]) == ("train", 0)
-    assert ended["seconds"] >= 0
+    assert ended["seconds"] >= 0.05
 
 
 def test_stdin_is_empty(harness):
@@ -191,9 +192,7 @@ def test_stop_ends_all_processes(harness):
     loop = Step("loop", ForAction("item", ("1", "2"), True, (sleeper,)), finally_=(make_trace_step("finally"),))
 
     def request():
-        deadline = time.monotonic() + SLEEP_S
-        while len(harness.read_trace()) < 3 and time.monotonic() < deadline:
-            time.sleep(0.01)
+        wait_until(lambda: len(harness.read_trace()) == 3)
         harness.stop_request.request("wall_time", "the limit was reached")
 
     threading.Thread(target=request).start()
@@ -208,8 +207,7 @@ def test_stop_ends_all_processes(harness):
 
 def test_exit_0_after_term_is_a_stop(harness):
     def request():
-        while not (harness.sandbox.root / "up").exists():
-            time.sleep(0.01)
+        wait_until((harness.sandbox.root / "up").exists)
         harness.stop_request.request("terminated", "TERM")
 
     threading.Thread(target=request).start()
@@ -233,7 +231,7 @@ def test_term_is_forwarded_to_step(tmp_path):
             assert agent.poll() is None
             time.sleep(0.01)
         agent.terminate()
-        assert agent.communicate(timeout=20)[0] == "the agent received SIGTERM\n"
+        assert agent.communicate(timeout=TIMEOUT_S)[0] == "the agent received SIGTERM\n"
     assert (tmp_path / "sandbox/trace").read_text() == "saved\n"
 
 
@@ -253,7 +251,7 @@ def test_signal_to_other_thread_reaches_step(tmp_path):
         "except Exception as error:\n    print(error)\nharness.close()\n"
     )
     argv = [sys.executable, "-c", program, str(PROJECT_ROOT), str(tmp_path)]
-    output = subprocess.run(argv, capture_output=True, text=True, timeout=30).stdout
+    output = subprocess.run(argv, capture_output=True, text=True, timeout=TIMEOUT_S).stdout
     assert output == "the agent received SIGTERM\n"
 
 
@@ -261,8 +259,7 @@ def test_grace_period_applies_to_whole_group(harness):
     """SIGTERM ends the shell at once, while the program it started still saves a checkpoint."""
 
     def request():
-        while not (harness.sandbox.root / "up").exists():
-            time.sleep(0.01)
+        wait_until((harness.sandbox.root / "up").exists)
         harness.stop_request.request("terminated", "TERM")
 
     threading.Thread(target=request).start()
@@ -275,8 +272,7 @@ def test_kill_after_grace_period(tmp_path):
     harness = StepHarness(tmp_path, grace_s=0.3)
 
     def request():
-        while not (harness.sandbox.root / "up").exists():
-            time.sleep(0.01)
+        wait_until((harness.sandbox.root / "up").exists)
         harness.stop_request.request("terminated", "TERM")
 
     threading.Thread(target=request).start()

@@ -131,6 +131,16 @@ def test_unreachable_schedd_is_retried(folder):
     assert len(client.descriptions) == 1
 
 
+def test_unreachable_schedd_is_left_alone_for_a_while(folder):
+    client = FakeClient([LOST])
+    engine = HtcondorEngine(PLAN, folder, client, retry_interval_s=3600.0)
+    engine.submit([make_request(0)])
+    engine.poll()
+    engine.cancel(["0-1"])
+    assert gone_kinds(engine.poll()) == {"0-1": ""}, "what does not need the schedd is done"
+    assert (client.descriptions, client.removed) == ([], [])
+
+
 def test_one_of_several_clusters_is_rejected(folder):
     client = FakeClient([None, REJECTED, None])
     engine = make_engine(folder, client)
@@ -257,3 +267,12 @@ def test_submit_errors_are_temporary_or_permanent(monkeypatch, message, error_ty
     with pytest.raises(error_type):
         CondorClient().submit("queue")
     assert len(descriptions) == 1
+
+
+def test_debug_log(folder, caplog):
+    caplog.set_level("DEBUG", "packtrain.engines.htcondor")
+    engine = make_engine(folder, FakeClient([LOST]))
+    engine.submit([make_request(0)])
+    assert "1 attempts wait: the answer was lost" in caplog.text
+    engine.poll()
+    assert "submitted 1 attempts as cluster 1, the first is 0-1" in caplog.text

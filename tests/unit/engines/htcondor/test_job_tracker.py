@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from packtrain.engines.htcondor.tracking import JobTracker
-from packtrain.engines.htcondor.tracking.log_reader import parse_events
 from packtrain.engines.updates import (
     AgentEventsReceived,
     ExecutionInterrupted,
@@ -19,7 +18,7 @@ from packtrain.engines.updates import (
     TransferChanged,
 )
 from packtrain.events import Event, kinds
-from tests.support.condor_logs import UserLogBuilder
+from tests.support.condor_logs import UserLogBuilder, parse_events
 
 ITEMS = {"0-1": [("0", "0-1"), ("1", "1-1"), ("2", "2-1")]}
 

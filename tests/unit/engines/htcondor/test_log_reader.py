@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from packtrain.condor.eventlog import JobEvent
-from packtrain.engines.htcondor.tracking.log_reader import EventLogReader, parse_events
-from tests.support.condor_logs import EVICTED_EVENT, HELD_EVENT, UserLogBuilder
+from packtrain.engines.htcondor.tracking.log_reader import EventLogReader
+from tests.support.condor_logs import EVICTED_EVENT, HELD_EVENT, UserLogBuilder, parse_events
 
 
 def test_event_fields():

@@ -9,9 +9,9 @@ import subprocess
 
 import pytest
 
-from packtrain.engines.local import local_engine as engine_module
+from packtrain.engines.job_environment import job_environment
 from packtrain.engines.local.local_engine import claim, send_signal
-from packtrain.engines.local.resources import cache_options, capabilities, job_environment, visible_gpu_ids
+from packtrain.engines.local.resources import cache_options, capabilities, visible_gpu_ids
 from packtrain.engines.updates import Gone, Running
 from packtrain.events import kinds
 from packtrain.plan import Resources
@@ -64,9 +64,9 @@ USER_ENV = {
 
 class TestEnvironment:
     def test_only_listed_variables(self):
-        passed = job_environment(USER_ENV, ())
+        passed = job_environment(USER_ENV)
         expected = {"PATH", "HOME", "LANG", "LC_ALL", "https_proxy", "NO_PROXY", "CUDA_HOME", "APPTAINER_CACHEDIR"}
-        assert set(passed) == {*expected, "CUDA_VISIBLE_DEVICES"}
+        assert set(passed) == expected
         assert "secret" not in passed.values()
 
     def test_download_cache_is_opt_in(self):
@@ -75,9 +75,8 @@ class TestEnvironment:
         limited = {"PACKTRAIN_CACHE": "/d", "PACKTRAIN_CACHE_LIMIT": "5000"}
         assert cache_options(limited) == ["--cache", "/d", "--cache-limit", "5000"]
 
-    def test_visible_gpus(self):
-        assert job_environment({"CUDA_VISIBLE_DEVICES": "7"}, ("0", "2"))["CUDA_VISIBLE_DEVICES"] == "0,2"
-        assert job_environment({"CUDA_VISIBLE_DEVICES": "7"}, ())["CUDA_VISIBLE_DEVICES"] == ""
+    def test_the_engine_chooses_the_gpus(self):
+        assert job_environment({"CUDA_VISIBLE_DEVICES": "7"}) == {}
 
     @pytest.mark.parametrize(
         ("cuda_visible_devices", "n_gpus", "names"),
@@ -162,8 +161,8 @@ class TestProcesses:
         later_engine.cancel(["0-1"])
         poll_until(later_engine, all_gone("0-1", "1-1"))
 
-    def test_stubborn_agent_is_killed(self, pool, engine, monkeypatch):
-        monkeypatch.setattr(engine_module, "_KILL_MARGIN_S", 0.2)
+    def test_stubborn_agent_is_killed(self, pool):
+        engine = pool.make_engine(kill_margin_s=0.2)
         request = pool.make_request("0-1", "stubborn", grace_s=0.1)
         engine.submit([request])
         poll_until(engine, all_started(pool, request))

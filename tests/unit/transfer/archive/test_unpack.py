@@ -107,9 +107,9 @@ def test_large_and_small_files(folder):
 
 
 def test_last_member_of_a_name_wins(folder):
-    members = [make_member(f"d/{n % 7}", b"%d" % n) for n in range(3000)]
+    members = [make_member(f"d/{n % 7}", b"%d" % n) for n in range(300)]
     unpack_data(folder, make_tar(members, tar_format=tarfile.USTAR_FORMAT))
-    assert read_folder(folder / "into") == {f"d/{n % 7}": b"%d" % n for n in range(2993, 3000)}
+    assert read_folder(folder / "into") == {f"d/{n % 7}": b"%d" % n for n in range(293, 300)}
 
 
 def test_concatenated_compressed_streams(folder):

@@ -8,7 +8,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from packtrain.transfer.engine.part_file import PartFile
 from packtrain.transfer.engine.resume_log import DEFAULT_BLOCK_BYTES, ObjectIdentity
 from testbed.http_server import HttpServer, ResponseFault
 from tests.support.fetches import DATA, FILENAME, fetch_error, fetch_file, make_remote_file
+from tests.support.waiting import wait_until
 
 FETCH_PROGRAM = """
 import sys
@@ -32,10 +32,8 @@ fetch(RemoteFile("data.bin", (Location(sys.argv[1]),)), Path(sys.argv[2]), str, 
 
 def wait_for_part(target: Path) -> None:
     """Wait until the partial file is locked, which happens shortly after its creation."""
-    part, deadline = target.with_name(f"{FILENAME}.part"), time.monotonic() + 60
-    while not (part.exists() and f":{part.stat().st_ino} " in Path("/proc/locks").read_text()):
-        assert time.monotonic() < deadline, "the download did not start"
-        time.sleep(0.01)
+    part = target.with_name(f"{FILENAME}.part")
+    wait_until(lambda: part.exists() and f":{part.stat().st_ino} " in Path("/proc/locks").read_text())
 
 
 @pytest.mark.parametrize("unsized", [False, True])

@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from packtrain import formatting
-from packtrain.cli.ui.credentials import CredentialOptions, credential_options
+from packtrain.cli.ui.credentials import credential_options
 from packtrain.cli.ui.index_progress import RESUME_HINT, IndexOptions
 from packtrain.cli.ui.options import retry_timeout_option
 from packtrain.cli.ui.output import json_option, pluralize, print_result
@@ -22,6 +22,7 @@ from packtrain.cli.ui.transfer_progress import cancel_on_signal
 from packtrain.errors import UsageError
 from packtrain.indexing import IndexResult
 from packtrain.indexing.builder import BUILT, CACHED, PUBLISHED
+from packtrain.planner.url_credentials import CredentialOptions
 from packtrain.stream.index import INDEX_SUFFIX, Index
 
 _ORIGIN_TEXTS = {BUILT: "indexed in {}", CACHED: "indexed before", PUBLISHED: "index found next to the data"}

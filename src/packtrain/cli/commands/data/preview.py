@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 
 from packtrain.cli.ui.contact_sheet import Thumbnail, decode_thumbnail, render_contact_sheet
-from packtrain.cli.ui.credentials import CredentialOptions, credential_options
+from packtrain.cli.ui.credentials import credential_options
 from packtrain.cli.ui.index_progress import RESUME_HINT, IndexOptions
 from packtrain.cli.ui.options import retry_timeout_option
 from packtrain.cli.ui.output import json_option, pluralize, print_result
@@ -19,6 +19,7 @@ from packtrain.cli.ui.transfer_progress import CancelToken, cancel_on_signal
 from packtrain.errors import UsageError
 from packtrain.indexing.archive_reader import ArchiveReader, open_archive
 from packtrain.plan import Location
+from packtrain.planner.url_credentials import CredentialOptions
 from packtrain.stream.index import LAYOUT_FILES, Index, SamplePart, strip_credentials
 from packtrain.transfer.http.pool import connection_pool
 from packtrain.transfer.urls import join_url

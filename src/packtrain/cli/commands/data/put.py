@@ -12,12 +12,13 @@ import click
 from rich.console import Console
 
 from packtrain import formatting
-from packtrain.cli.ui.credentials import CredentialOptions, credential_options
+from packtrain.cli.ui.credentials import credential_options
 from packtrain.cli.ui.options import retry_timeout_option
 from packtrain.cli.ui.output import add_hint, dry_run_option, json_option, pluralize, print_result
 from packtrain.cli.ui.transfer_progress import CancelToken, TransferProgress, cancel_on_signal
 from packtrain.errors import FailedError, NotFoundError, UsageError
 from packtrain.plan import Location, Output
+from packtrain.planner.url_credentials import CredentialOptions
 from packtrain.transfer.registry import get_source
 from packtrain.transfer.upload import upload_file
 from packtrain.transfer.urls import join_url, redact_url, reject_pack_query

@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path, PurePosixPath
-from typing import Any
+from pathlib import Path
 
 import click
 from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TransferSpeedColumn
 
 from packtrain import formatting, services
 from packtrain.cli.ui.output import console, dry_run_option, json_option, pluralize, print_next_commands, print_result
-from packtrain.errors import NotFoundError, UsageError
-from packtrain.plan import Job, RemoteFile, RunFolder, read_plan
-from packtrain.state import JobStatus, RunState
-from packtrain.transfer.api import ListedObject
-from packtrain.transfer.fetch import fetch
-from packtrain.transfer.registry import get_source
-
-_RETRY_TIMEOUT_S = 10.0
+from packtrain.runs.outputs import OutputFile, Outputs, list_outputs
 
 
 @click.command(name="outputs")
@@ -30,66 +22,32 @@ def command(target: str, folder: Path | None, dry_run: bool, as_json: bool) -> N
     """List or copy the outputs of a run (default: the newest) or a job. Several jobs get a folder each."""
     store = services.open_store()
     run_info, job_id = services.find_job(store, target)
-    run = run_info.run
-    state = services.refresh_state(store, run_info)
-    jobs = [job for job in read_plan(RunFolder(run_info.folder).plan).jobs if job_id in (None, job.id)]
-    resolve_secret = services.make_secret_resolver(run_info)
-    outputs = [(job, entry) for job in jobs if _has_outputs(state, job) for entry in _list_outputs(job, resolve_secret)]
-    if not outputs:
-        raise NotFoundError(f"the run {run} has no outputs yet; `packtrain ps {run}` shows its status")
+    outputs = list_outputs(store, run_info, job_id)
+    outputs.require_files()
     if folder is not None and not dry_run:
-        _copy_outputs(outputs, folder, resolve_secret, folder_per_job=len(jobs) > 1, quiet=as_json)
-    data = [_entry_data(job, entry) for job, entry in outputs]
+        _copy_outputs(outputs, folder, quiet=as_json)
+    data = [{"job": file.job, "name": file.name, "bytes": file.bytes, "url": file.url} for file in outputs.files]
     print_result(as_json, data, lambda out: _print_outputs(out, outputs, folder, dry_run))
     if folder is None and not as_json:
-        print_next_commands((f"packtrain outputs {run} --copy FOLDER", "copy them to a folder"))
+        print_next_commands((f"packtrain outputs {run_info.run} --copy FOLDER", "copy them to a folder"))
 
 
-def _has_outputs(state: RunState, job: Job) -> bool:
-    return job.output is not None and job.id in state.jobs and state.jobs[job.id].status is JobStatus.SUCCEEDED
-
-
-def _list_outputs(job: Job, resolve_secret: Any) -> list[ListedObject]:
-    assert job.output is not None
-    entries = get_source(job.output.location, resolve_secret).list(job.output.location)
-    return [entry for entry in entries if ".packtrain" not in PurePosixPath(entry.name).parts]
-
-
-def _entry_data(job: Job, entry: ListedObject) -> dict[str, Any]:
-    return {"job": job.id, "name": entry.name, "bytes": entry.size, "url": entry.location.url}
-
-
-def _print_outputs(out: Console, outputs: list[tuple[Job, ListedObject]], folder: Path | None, dry_run: bool) -> None:
-    for job, entry in outputs:
-        out.print(
-            f"{job.id:>5}  {formatting.format_size(entry.size):>9}  {entry.location.url.removeprefix('file://')}",
-            markup=False,
-        )
+def _print_outputs(out: Console, outputs: Outputs, folder: Path | None, dry_run: bool) -> None:
+    for file in outputs.files:
+        size, path = formatting.format_size(file.bytes), file.url.removeprefix("file://")
+        out.print(f"{file.job:>5}  {size:>9}  {path}", markup=False)
     if folder is not None:
-        out.print(f"{'would copy' if dry_run else 'copied'} {pluralize(len(outputs), 'file')} to {folder}")
+        out.print(f"{'would copy' if dry_run else 'copied'} {pluralize(len(outputs.files), 'file')} to {folder}")
 
 
-def _copy_outputs(
-    outputs: list[tuple[Job, ListedObject]], folder: Path, resolve_secret: Any, folder_per_job: bool, quiet: bool
-) -> None:
+def _copy_outputs(outputs: Outputs, folder: Path, quiet: bool) -> None:
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    tasks: dict[OutputFile, TaskID] = {}
     with Progress(*columns, console=console(), transient=True, disable=quiet) as bars:
-        for job, entry in outputs:
-            bar = bars.add_task(entry.name, total=entry.size)
-            target = _target_path(folder / job.id if folder_per_job else folder, entry.name)
-            fetch(
-                RemoteFile(entry.name, (entry.location,), entry.size),
-                target,
-                resolve_secret,
-                retry_timeout_s=_RETRY_TIMEOUT_S,
-                check_cancelled=lambda: None,
-                on_progress=lambda done, total, bar=bar: bars.update(bar, completed=done),  # type: ignore[misc]
-            )
 
+        def on_progress(file: OutputFile, done_bytes: int) -> None:
+            if file not in tasks:
+                tasks[file] = bars.add_task(file.name, total=file.bytes)
+            bars.update(tasks[file], completed=done_bytes)
 
-def _target_path(folder: Path, name: str) -> Path:
-    target = folder / name
-    if folder.resolve() not in target.resolve().parents:
-        raise UsageError(f"the output {name!r} would be written outside of {folder}")
-    target.parent.mkdir(parents=True, exist_ok=True)
-    return target
+        outputs.download(folder, on_progress)

@@ -11,6 +11,7 @@ from packtrain.cli.ui.output import dry_run_option, json_option, pluralize, prin
 from packtrain.errors import NotFoundError, UsageError
 from packtrain.plan import RunFolder
 from packtrain.report.readers.training_curves import TrainingCurves, format_subtitle
+from packtrain.runs import reports
 
 
 @click.command(name="plot")
@@ -31,7 +32,7 @@ def command(run: str, output: Path | None, dry_run: bool, as_json: bool) -> None
     store = services.open_store()
     run_info = services.find_run(store, run)
     state = services.refresh_state(store, run_info)
-    curves = services.load_training_curves(store, state)
+    curves = reports.load_training_curves(store, state)
     if not curves.jobs:
         raise NotFoundError(
             f"no job of the run {run_info.run} has reported metrics; call packtrain.torch.log_metrics(step=…, loss=…)"

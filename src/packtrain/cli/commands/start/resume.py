@@ -7,8 +7,8 @@ import click
 from packtrain import services
 from packtrain.cli.ui.foreground import supervise_and_report
 from packtrain.cli.ui.output import dry_run_option, json_option, pluralize, print_next_commands, print_result
-from packtrain.errors import UnavailableError
-from packtrain.state import JobStatus
+from packtrain.runs import control
+from packtrain.runs.secrets import reload_secrets
 
 
 @click.command(name="resume")
@@ -21,21 +21,14 @@ def command(run: str, detach: bool, dry_run: bool, as_json: bool) -> None:
     store = services.open_store()
     run_info = services.find_run(store, run)
     run = run_info.run
-    lease = services.live_supervisor_lease(store, run)
-    if lease:
-        raise UnavailableError(
-            f"the run {run} already has a supervisor (process {lease.pid} on {lease.host}); "
-            f"watch it with `packtrain ps -w {run}`"
-        )
-    state = services.refresh_state(store, run_info)
-    open_jobs = [job.id for job in state.jobs.values() if job.status is not JobStatus.SUCCEEDED]
+    open_jobs = control.find_jobs_to_resume(store, run_info)
     if dry_run or not open_jobs:
         text = f"would resume {pluralize(len(open_jobs), 'job')}" if open_jobs else "nothing to do, every job succeeded"
         print_result(as_json, {"run": run, "jobs": open_jobs}, lambda out: out.print(f"{run}: {text}"))
         return
-    services.reload_secrets(run_info)
+    reload_secrets(run_info)
     if detach:
-        pid = services.start_detached_supervisor(run_info, store, reopen=True)
+        pid = control.start_detached_supervisor(run_info, store, reopen=True)
         data = {"run": run, "pid": pid, "jobs": open_jobs}
         print_result(as_json, data, lambda out: out.print(f"resumed {run}"))
         if not as_json:

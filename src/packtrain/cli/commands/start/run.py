@@ -19,6 +19,7 @@ from packtrain.cli.ui.output import (
 from packtrain.cli.ui.plan_table import print_plan
 from packtrain.cli.ui.submission_progress import SubmissionProgress, exit_on_workflow_error
 from packtrain.planner.plan_summary import PlanSummary
+from packtrain.runs import control
 from packtrain.submission import Goal, create_run, prepare
 
 
@@ -73,7 +74,7 @@ def command(
     run_info = create_run(submission, store, notify_target)
     run = run_info.run
     if detach:
-        pid = services.start_detached_supervisor(run_info, store, reopen=False)
+        pid = control.start_detached_supervisor(run_info, store, reopen=False)
         data = {"run": run, "folder": str(run_info.folder), "pid": pid}
         print_result(as_json, data, lambda out: out.print(f"started {run}"))
         if not as_json:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import time
 
 import click
 
 from packtrain import services
 from packtrain.errors import EXIT_INTERNAL, LeaseLostError, UnavailableError
+from packtrain.runs import control
+from packtrain.runs.reports import save_training_chart
+from packtrain.runs.secrets import delete_secrets
 from packtrain.store import Lease, RunInfo, SqliteStore
 from packtrain.supervise import Supervisor
 from packtrain.supervise.lease import LEASE_TTL_S, acquire_lease, process_identity
@@ -26,12 +30,13 @@ _LEASE_RETRY_INTERVAL_S = 0.5
     help="Give jobs a new attempt budget, unless a supervisor after this lease epoch has done so.",
 )
 @click.option("--in-schedd", is_flag=True, help="Run as a job of the schedd: TERM hands over, USR1 stops the jobs.")
-def command(run: str, reopen_after_epoch: int | None, in_schedd: bool) -> None:
+@click.option("--until-stdin-closes", is_flag=True, help="Stop the run when standard input is closed.")
+def command(run: str, reopen_after_epoch: int | None, in_schedd: bool, until_stdin_closes: bool) -> None:
     """Supervise a run until every job has a result."""
     store = services.open_store()
     run_info = services.find_run(store, run)
     try:
-        _supervise(run_info, store, reopen_after_epoch, in_schedd)
+        _supervise(run_info, store, reopen_after_epoch, in_schedd, until_stdin_closes)
     except UnavailableError as error:
         if not in_schedd or _has_other_supervisor(run_info, store, error):
             raise
@@ -39,15 +44,19 @@ def command(run: str, reopen_after_epoch: int | None, in_schedd: bool) -> None:
         raise click.exceptions.Exit(EXIT_INTERNAL) from None
 
 
-def _supervise(run_info: RunInfo, store: SqliteStore, reopen_after_epoch: int | None, in_schedd: bool) -> None:
+def _supervise(
+    run_info: RunInfo, store: SqliteStore, reopen_after_epoch: int | None, in_schedd: bool, until_stdin_closes: bool
+) -> None:
     lease = _wait_for_lease(store, run_info.run, LEASE_TTL_S if in_schedd else 0.0)
     supervisor = services.make_supervisor(run_info, store, lease)
     _install_signal_handlers(supervisor, in_schedd)
-    reopen = reopen_after_epoch is not None and not services.was_reopened_after(store, run_info.run, reopen_after_epoch)
+    if until_stdin_closes:
+        control.stop_at_end_of(sys.stdin.buffer, supervisor)
+    reopen = reopen_after_epoch is not None and not control.was_reopened_after(store, run_info.run, reopen_after_epoch)
     state = supervisor.run(reopen=reopen)
-    services.delete_secrets(run_info, state)
-    _, chart_problem = services.save_training_chart(store, run_info, state)
-    for problem in filter(None, (chart_problem, services.notify_run_ended(run_info, state))):
+    delete_secrets(run_info, state)
+    _, chart_problem = save_training_chart(store, run_info, state)
+    for problem in filter(None, (chart_problem, control.notify_run_ended(run_info, state))):
         click.echo(problem, err=True)
 
 

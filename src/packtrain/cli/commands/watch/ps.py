@@ -16,8 +16,8 @@ from packtrain.state import JobStatus, RunState
 from packtrain.state.run import run_status
 from packtrain.store import RunInfo, SqliteStore
 from packtrain.views.event_feed import EventFeed
+from packtrain.views.event_lines import EventLineFormatter
 from packtrain.views.job_json import job_to_json
-from packtrain.views.plain import PlainFormatter
 from packtrain.views.run_table import render_run, styled_status
 
 _MAX_RECENT_RUNS = 15
@@ -125,11 +125,11 @@ def _watch_run(store: SqliteStore, run_info: RunInfo, as_json: bool) -> None:
 
 
 def _print_events_until_done(store: SqliteStore, feed: EventFeed, as_json: bool) -> None:
-    formatter: PlainFormatter | None = None
+    formatter: EventLineFormatter | None = None
     while True:
         has_live_supervisor = services.live_supervisor_lease(store, feed.state.run) is not None
         for event in feed.poll():
-            formatter = formatter or PlainFormatter(len(feed.state.jobs))
+            formatter = formatter or EventLineFormatter(len(feed.state.jobs))
             text = event.to_json() if as_json else formatter.format_event(event)
             if text:
                 click.echo(text)

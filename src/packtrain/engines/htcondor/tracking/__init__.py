@@ -5,8 +5,9 @@ schedd, polled by `condor_queue` for what the log does not contain. `job_tracker
 which attempt, and `tracked_job` what each event means for one of them.
 """
 
+from packtrain.engines.htcondor.tracking.condor_queue import CondorQueue
 from packtrain.engines.htcondor.tracking.job_monitor import JobMonitor
 from packtrain.engines.htcondor.tracking.job_tracker import JobTracker
 from packtrain.engines.htcondor.tracking.tracked_job import LOG_PREFIX, REMOVE_REASON, TrackedJob
 
-__all__ = ["LOG_PREFIX", "REMOVE_REASON", "JobMonitor", "JobTracker", "TrackedJob"]
+__all__ = ["LOG_PREFIX", "REMOVE_REASON", "CondorQueue", "JobMonitor", "JobTracker", "TrackedJob"]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from packtrain.engines.htcondor.condor_client import CondorClient, ScheddUnreachableError
@@ -41,8 +41,10 @@ JobExit = tuple[str, int | None, str]  # detail, exit code, failure kind
 class CondorQueue:
     """The jobs of one run in the queue."""
 
-    def __init__(self, run_id: str, n_jobs: int, client: CondorClient) -> None:
-        self._client = client
+    def __init__(
+        self, run_id: str, n_jobs: int, client: CondorClient, monotonic: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._client, self._monotonic = client, monotonic
         self._run_constraint = f'PacktrainRun == "{run_id}" && PacktrainAttempt =!= undefined'
         self._query_interval_s = max(_MIN_QUERY_INTERVAL_S, n_jobs / _MAX_QUERIED_JOBS_PER_S)
         self._next_progress_at = self._next_vanished_check_at = 0.0  # monotonic
@@ -57,7 +59,7 @@ class CondorQueue:
 
     def poll_progress(self, tracked_jobs: Sequence[TrackedJob]) -> list[AttemptUpdate]:
         """Return new progress of running jobs, with one query for the whole run every few seconds."""
-        now = time.monotonic()
+        now = self._monotonic()
         running_jobs = {job.attempt_id: job for job in tracked_jobs if job.is_running}
         if not running_jobs or now < self._next_progress_at:
             return []
@@ -82,7 +84,7 @@ class CondorQueue:
 
     def find_vanished(self, tracked_jobs: Sequence[TrackedJob]) -> list[tuple[TrackedJob, JobExit]]:
         """Return jobs that two checks in a row did not find in the queue, though the log has no end event for them."""
-        now = time.monotonic()
+        now = self._monotonic()
         jobs = [job for job in tracked_jobs if job.is_materialized]
         if not jobs or now < self._next_vanished_check_at:
             return []

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from packtrain.engines.htcondor import output_retrieval
-from packtrain.engines.htcondor.condor_client import CondorClient
 from packtrain.engines.htcondor.tracking.condor_queue import CondorQueue
 from packtrain.engines.htcondor.tracking.job_tracker import ClusterItems, JobTracker
 from packtrain.engines.htcondor.tracking.log_reader import EventLogReader
@@ -19,19 +18,12 @@ _logger = logging.getLogger("packtrain.engines.htcondor")
 
 
 class JobMonitor:
-    """The jobs of one run in the pool, and the updates that have not been reported yet.
+    """The jobs of one run in the pool, and the updates that have not been reported yet."""
 
-    Args:
-        plan: The plan of the run.
-        folder: The folder of the run, with the event log and the saved items of its clusters.
-        client: Calls the schedd.
-    """
-
-    def __init__(self, plan: Plan, folder: RunFolder, client: CondorClient) -> None:
-        self._folder = folder
+    def __init__(self, plan: Plan, folder: RunFolder, queue: CondorQueue) -> None:
+        self._folder, self._queue = folder, queue
         self._jobs = {job.id: job for job in plan.jobs}
         self._log_reader = EventLogReader(folder.htcondor / "event.log")
-        self._queue = CondorQueue(plan.run, len(plan.jobs), client)
         self._unreported: list[AttemptUpdate] = []
         self.tracker = JobTracker(self._read_items, self._has_all_outputs)
         self.reported_ids: set[str] = set()  # the attempts that `poll` reports: wanted and not finished

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from packtrain.condor.eventlog.job_event import EventTuple, JobEvent
+from packtrain.condor.eventlog.job_event import JobEvent
 from packtrain.condor.eventlog.text_format import TextLogParser
 from packtrain.condor.eventlog.timestamps import TimestampParser
 
@@ -37,14 +37,4 @@ class EventLogReader:
         self._bytes_read += len(data)
         events = self._parser.feed(data)
         self._parser.unreadable.clear()
-        return _to_job_events(events)
-
-
-def parse_events(data: bytes, offset: int = 0) -> list[JobEvent]:
-    """Return the events of log text that begins at `offset` of its file."""
-    parser = TextLogParser(TimestampParser(time.time()), offset)
-    return _to_job_events(parser.feed(data) + parser.finish())
-
-
-def _to_job_events(event_tuples: list[EventTuple]) -> list[JobEvent]:
-    return [JobEvent(*event_tuple) for event_tuple in event_tuples]
+        return [JobEvent(*event) for event in events]

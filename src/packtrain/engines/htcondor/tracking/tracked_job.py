@@ -125,8 +125,15 @@ def _on_file_transfer(job: TrackedJob, log_event: JobEvent) -> Iterator[AttemptU
     if direction == "in" and state != "finished":
         job.is_transferring_input = True
     if state and (job.is_transferring_input or job.is_running):
-        execution = job.n_executions + job.is_transferring_input
-        yield TransferChanged(**_identity(job, log_event), execution=execution, direction=direction, state=state)
+        yield TransferChanged(
+            job.attempt_id,
+            job.job_id,
+            seq=log_event.offset + 1,
+            occurred_at=log_event.timestamp,
+            execution=job.n_executions + job.is_transferring_input,
+            direction=direction,
+            state=state,
+        )
 
 
 def _execution_end_handler(

@@ -10,6 +10,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from packtrain.fileutil import atomic_writer
 from packtrain.report.charts.canvas.drawing import XY, DotMarks, Drawing, DrawingMark, LineMark, RectMarks, TextMark
 from packtrain.report.charts.palette import BACKGROUND, ThemeColor
 
@@ -33,9 +34,8 @@ def save_png(drawing: Drawing, title: str, path: Path) -> None:
     canvas.top += _TITLE
     for mark in drawing.marks:
         canvas.draw(mark)
-    temporary = path.with_name(f".{path.name}.new")
-    image.reduce(_SUPERSAMPLING).save(temporary, "PNG")
-    temporary.replace(path)
+    with atomic_writer(path) as file:
+        image.reduce(_SUPERSAMPLING).save(file, "PNG")
 
 
 class _PngCanvas:

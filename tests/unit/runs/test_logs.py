@@ -6,8 +6,8 @@ from urllib.parse import quote
 
 import pytest
 
-from packtrain.cli.commands.watch.logs import AttemptLogReader
 from packtrain.plan import AttemptFolder
+from packtrain.runs.logs import AttemptLogReader
 
 
 @pytest.fixture

@@ -26,7 +26,7 @@ def losses_by_job(stats: ReportStats) -> list[Loss]:
     return sorted((loss for loss in losses if loss[1] > 0), key=lambda loss: (-loss[1], loss[0]))
 
 
-def draw_lost_transfers(stats: ReportStats, width: float) -> Drawing:
+def draw_wasted_transfers(stats: ReportStats, width: float) -> Drawing:
     losses = losses_by_job(stats)
     longest = losses[0][1] if losses else 1.0
     ticks = time_ticks(longest, 5)

@@ -1,4 +1,4 @@
-"""The events of a run as plain lines, for logs and pipes. Unimportant events have no line."""
+"""The events of a run as lines of text, for logs and pipes. Unimportant events have no line."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _METRIC_INTERVAL_S = 5.0
 _EXIT_CODES_WITHOUT_JOURNAL = frozenset(FAILURE_KINDS[kind].exit_code for kind in ("python_missing", "plan_unreadable"))
 
 
-class PlainFormatter:
+class EventLineFormatter:
     """Formats events as lines.
 
     It remembers when each agent last had a line with metrics, so that a program that logs every step does not flood the

@@ -1,0 +1,14 @@
+"""The Slurm engine: runs attempts as tasks of job arrays, with the run's folder on a shared file system.
+
+A *submission* is one job array; its job name is unique and identifies it, because Slurm may reuse job numbers after a
+crash of its controller. The *status log* is the engine's own record of what squeue reported; the tracker folds it to
+updates.
+
+Start with `slurm_engine`. `submissions` groups attempts into arrays, `batch_script` renders them, `slurm_client` calls
+Slurm's commands, and `status_log` and `task_tracker` follow the tasks. Slurm's own codes and formats are in
+`packtrain.slurm`.
+"""
+
+from packtrain.engines.slurm.slurm_engine import CAPABILITIES, SlurmEngine
+
+__all__ = ["CAPABILITIES", "SlurmEngine"]

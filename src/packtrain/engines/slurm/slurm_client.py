@@ -1,0 +1,129 @@
+"""Calls Slurm's commands. The only module of the engine that starts processes.
+
+Commands get a small environment: sbatch copies its own into the job, so it must have neither secrets nor the SLURM_*
+variables of a job that packtrain itself runs in.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from packtrain.engines.job_environment import job_environment
+from packtrain.errors import FailedError, UnavailableError, UsageError
+from packtrain.slurm.squeue import TaskStatus, parse_squeue, squeue_argv
+
+_logger = logging.getLogger("packtrain.engines.slurm")
+_TIMEOUT_S = 120.0  # above the time after which Slurm's commands give up themselves
+_DEFAULT_MAX_ARRAY_SIZE = 1001
+# The submission may have been accepted although its answer was lost.
+_UNREACHABLE = re.compile(
+    r"Socket timed out|Unable to contact|Connection refused|Connection reset|Zero Bytes were transmitted|"
+    r"slurm_load_jobs error|temporarily unable|Resource temporarily unavailable|Communication connection failure|"
+    r"Munge|munge|Slurm backup controller|I/O error writing|Transport endpoint|Protocol authentication|timed out",
+)
+_SUBMIT_LIMIT = re.compile(r"SubmitJobLimit|job submit limit|MaxJobCount|AssocGrpSubmit|QOSMaxSubmit", re.IGNORECASE)
+
+
+class SlurmUnreachableError(UnavailableError):
+    """Slurm's controller does not answer at the moment."""
+
+
+class SubmitLimitError(UnavailableError):
+    """The site does not accept that many jobs at the moment."""
+
+
+class SlurmClient:
+    """Calls the Slurm of this machine.
+
+    Args:
+        user_env: The user's environment.
+    """
+
+    def __init__(self, user_env: Mapping[str, str] | None = None) -> None:
+        env = os.environ if user_env is None else user_env
+        self._env = {**job_environment(env), "SLURM_TIME_FORMAT": "%s"}
+        if "SLURM_CONF" in env:
+            self._env["SLURM_CONF"] = env["SLURM_CONF"]
+
+    def submit(self, script: Path) -> int:
+        """Submit a batch script and return the number of the job.
+
+        If the answer is lost, Slurm may have accepted the job: look for its name before submitting it again.
+
+        Raises:
+            SlurmUnreachableError: Slurm does not answer.
+            SubmitLimitError: A limit on the number of jobs is reached.
+            FailedError: Slurm rejects the script (submit_rejected).
+        """
+        result = self._run(["sbatch", "--parsable", str(script)])
+        number = result.stdout.strip().partition(";")[0]
+        if result.returncode == 0 and number.isdigit():
+            return int(number)
+        message = _error_message(result)
+        if _SUBMIT_LIMIT.search(message):
+            raise SubmitLimitError(message)
+        if _UNREACHABLE.search(message) or result.returncode == 0:
+            raise SlurmUnreachableError(message)
+        raise FailedError("submit_rejected", f"sbatch rejected the job: {message}")
+
+    def query(self, names: Sequence[str]) -> list[TaskStatus]:
+        """Return the tasks of the jobs with these names.
+
+        Raises:
+            SlurmUnreachableError: Slurm does not answer.
+        """
+        if not names:
+            return []
+        result = self._run(squeue_argv(names))
+        if result.returncode:
+            raise SlurmUnreachableError(_error_message(result))
+        return list(parse_squeue(result.stdout))
+
+    def terminate(self, native_ids: Sequence[str]) -> None:
+        """Send SIGTERM to the agents of running tasks. Slurm does not end the jobs by itself then."""
+        self._act(["scancel", "--batch", "--signal=TERM"], native_ids)
+
+    def cancel(self, native_ids: Sequence[str]) -> None:
+        """Cancel tasks: SIGTERM to all their processes, SIGKILL after the site's KillWait. Unknown ones are ignored."""
+        self._act(["scancel"], native_ids)
+
+    def release(self, native_ids: Sequence[str]) -> None:
+        """Release held tasks."""
+        self._act(["scontrol", "release"], native_ids)
+
+    def max_array_size(self) -> int:
+        """Return the site's maximum number of tasks in an array."""
+        match = re.search(r"^MaxArraySize\s*=\s*(\d+)", self._run(["scontrol", "show", "config"]).stdout, re.MULTILINE)
+        return max(1, int(match[1]) - 1) if match else _DEFAULT_MAX_ARRAY_SIZE - 1
+
+    def _act(self, argv: Sequence[str], native_ids: Sequence[str], max_ids: int = 500) -> None:
+        for start in range(0, len(native_ids), max_ids):
+            result = self._run([*argv, *native_ids[start : start + max_ids]])
+            message = _error_message(result)
+            if result.returncode and _UNREACHABLE.search(message):
+                raise SlurmUnreachableError(message)
+
+    def _run(self, argv: Sequence[str]) -> subprocess.CompletedProcess[str]:
+        _logger.debug("%s", " ".join(argv[:8]))
+        try:
+            return subprocess.run(
+                argv, capture_output=True, text=True, errors="replace", env=self._env, timeout=_TIMEOUT_S,
+                stdin=subprocess.DEVNULL,
+            )  # fmt: skip
+        except FileNotFoundError:
+            raise UsageError(
+                f"`{argv[0]}` was not found; run this on a login node of a Slurm cluster, or load its module"
+            ) from None
+        except subprocess.TimeoutExpired:
+            raise SlurmUnreachableError(f"{argv[0]} did not answer within {_TIMEOUT_S:.0f} s") from None
+
+
+def _error_message(result: subprocess.CompletedProcess[str]) -> str:
+    """Return the last line of stderr, without the name of the program."""
+    lines = [line.strip() for line in result.stderr.splitlines() if line.strip()]
+    return re.sub(r"^\w+: (error: )?", "", " ".join(lines)) or f"exit code {result.returncode} without a message"
