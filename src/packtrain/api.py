@@ -21,7 +21,6 @@ from packtrain.events import Event
 from packtrain.plan import Digest
 from packtrain.runs import control
 from packtrain.runs.logs import JobLogReader
-from packtrain.runs.outputs import Outputs, list_outputs
 from packtrain.state import JobState, RunState
 from packtrain.state.run import run_status
 from packtrain.store import RunInfo
@@ -31,6 +30,7 @@ if TYPE_CHECKING:  # slow to import
     from rich.console import Console, ConsoleOptions, RenderableType
 
     from packtrain.report.build import Report
+    from packtrain.runs.outputs import Outputs
     from packtrain.submission.load_workflow import WorkflowSource
 
 _POLL_INTERVAL_S = 0.1
@@ -416,6 +416,8 @@ class Run:
             NotFoundError: The run has no such job.
             FailedError: The outputs cannot be listed.
         """
+        from packtrain.runs.outputs import list_outputs
+
         job = None if job_id is None else self.job(job_id).id
         return list_outputs(services.open_store(), self._run_info, job)
 
