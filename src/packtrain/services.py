@@ -24,6 +24,7 @@ from packtrain.state.site_history import SiteHistory
 from packtrain.store import Lease, RunInfo, SqliteStore, store_path
 from packtrain.supervise import Collector, Supervisor
 from packtrain.supervise.lease import is_holder_alive
+from packtrain.views.event_feed import EventFeed
 
 if TYPE_CHECKING:
     from packtrain.engines.htcondor.access_point_checks import AccessPointCheck
@@ -101,11 +102,9 @@ def find_job(store: SqliteStore, target: str) -> tuple[RunInfo, str | None]:
 
 def load_state(store: SqliteStore, run: str) -> RunState:
     """Build the state of a run from its stored events and progress."""
-    state = RunState(run)
-    for stored in store.events(run):
-        state.apply(stored.event, stored.received_at)
-    state.update_progress(store.progress(run))
-    return state
+    feed = EventFeed(store, run)
+    feed.read()
+    return feed.state
 
 
 def live_supervisor_lease(store: SqliteStore, run: str) -> Lease | None:
@@ -117,7 +116,9 @@ def live_supervisor_lease(store: SqliteStore, run: str) -> Lease | None:
 
 def refresh_state(store: SqliteStore, run_info: RunInfo) -> RunState:
     """Return the state of a run; without a live supervisor, collect the events of its agents first."""
-    state = load_state(store, run_info.run)
+    feed = EventFeed(store, run_info.run)
+    feed.read()
+    state = feed.state
     if state.is_finished or live_supervisor_lease(store, run_info.run) or not RunFolder(run_info.folder).plan.exists():
         return state
     folder = RunFolder(run_info.folder)
@@ -133,4 +134,5 @@ def refresh_state(store: SqliteStore, run_info: RunInfo) -> RunState:
         Collector(store, run_info.run, folder, engine.capabilities.has_shared_folder).collect(
             state, engine.recover(live)
         )
-    return load_state(store, run_info.run)
+    feed.read()
+    return state
