@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from packtrain.errors import TransferError
+from packtrain.formatting import format_duration
 from packtrain.plan import Location
 from packtrain.transfer.api import ByteRange, ObjectInfo, ObjectStream, SecretResolver
 from packtrain.transfer.backends.file import FileBackend
@@ -263,4 +264,5 @@ class _RangeRead:
         if silent_s > limit_s:
             self.is_stalled = True
             url = redact_url(stats.replica.location.url)
-            raise TransferError("service_unavailable", f"{url}: the server sent nothing for {silent_s:.0f} s", url)
+            detail = f"{url}: the server sent nothing for {format_duration(silent_s)}"
+            raise TransferError("service_unavailable", detail, url)

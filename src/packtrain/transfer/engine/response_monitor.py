@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 from packtrain.errors import TransferError
+from packtrain.formatting import format_duration
 from packtrain.transfer.engine.coordinator import FetchCoordinator
 from packtrain.transfer.engine.fetch_request import RangeRequest
 
@@ -78,6 +79,8 @@ class ResponseMonitor:
 
     def _record_stall(self, silent_s: float, is_slow: bool) -> TransferError:
         self._coordinator.record_stall(self._range_request)
-        problem = "is much slower than the other connections" if is_slow else f"sent nothing for {silent_s:.0f} s"
+        problem = (
+            "is much slower than the other connections" if is_slow else f"sent nothing for {format_duration(silent_s)}"
+        )
         url = self._range_request.url
         return TransferError("service_unavailable", f"{url}: the server {problem}", url)

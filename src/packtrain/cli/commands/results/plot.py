@@ -7,7 +7,8 @@ from pathlib import Path
 import click
 
 from packtrain import services
-from packtrain.cli.ui.output import dry_run_option, json_option, pluralize, print_result
+from packtrain.cli.ui.output import dry_run_option, json_option, print_result
+from packtrain.formatting import pluralize
 from packtrain.runs import reports
 
 

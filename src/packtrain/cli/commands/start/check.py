@@ -10,13 +10,13 @@ from rich.console import Console
 from packtrain.cli.ui.options import expect_option
 from packtrain.cli.ui.output import (
     json_option,
-    pluralize,
     print_diagnostics,
     print_next_commands,
     print_result,
     resource_override_options,
 )
 from packtrain.errors import EXIT_USAGE
+from packtrain.formatting import pluralize
 from packtrain.submission import Goal, WorkflowError, prepare
 
 
