@@ -17,8 +17,7 @@ from packtrain.cli.ui.output import (
 )
 from packtrain.errors import EXIT_USAGE
 from packtrain.formatting import pluralize
-from packtrain.spec.diagnostics import WorkflowError
-from packtrain.submission import Goal, prepare
+from packtrain.submission import Goal, WorkflowError, prepare
 
 
 @click.command(name="check")
