@@ -101,8 +101,21 @@ class Output:
 class CheckpointConfig:
     """The checkpoint files that the program saves."""
 
-    path: str  # relative to the output folder; may be a glob
+    path: str  # relative to `folder`; may be a glob
     min_interval_s: Optional[float] = None  # minimum time between the starts of two uploads
+    more_paths: tuple[str, ...] = ()  # further files of the same checkpoint
+    folder: str = "output"  # relative to the sandbox
+    when: str = "saved"  # saved: whenever the files changed; exit: after `exit_code`; exitOrEvict: also after a stop
+    exit_code: int = 85  # the program's way to say “saved, continue”; 0: it has none
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        return (self.path, *self.more_paths)
+
+    @property
+    def is_in_output(self) -> bool:
+        """Whether the checkpoint is one of the outputs, and not a file of the working folder."""
+        return self.folder == "output"
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from packtrain.spec.models.field_types import SpecModel, source_text
 from packtrain.spec.models.inputs_outputs import (
     DIGEST_ALGORITHMS,
     Bound,
+    CheckpointConfig,
     HttpFile,
     HttpInput,
     HttpOutput,
@@ -34,6 +35,7 @@ EXACTLY_ONE_OF: dict[type[SpecModel], tuple[str, ...]] = {
     Input: ("http", "s3", "osdf", "file"),
     Output: ("s3", "file", "http", "osdf"),
     HttpInput: ("url", "urls", "files"),
+    CheckpointConfig: ("path", "paths"),
     OsdfLocation: ("url", "path"),
     OsdfInput: ("url", "path"),
     NetworkInterface: ("wireguard", "bore", "vnet"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from packtrain.condor.submitfile.checkpoint import add_checkpoint
 from packtrain.condor.submitfile.file_transfer import add_inputs, add_outputs
 from packtrain.condor.submitfile.other_commands import add_other_commands
 from packtrain.condor.submitfile.parsed_submit import ParsedSubmit, WorkflowDraft
@@ -23,6 +24,7 @@ _KEY_ORDER = (
     "env",
     "inputs",
     "output",
+    "checkpoint",
     "expect",
     "limits",
     "htcondor",
@@ -44,6 +46,7 @@ def translate(submit: ParsedSubmit, expect: tuple[str, ...]) -> WorkflowDraft:
     run = add_program(submit, draft)
     add_inputs(submit, draft)
     add_outputs(submit, draft, run, expect)
+    add_checkpoint(submit, draft)
     add_other_commands(submit, draft)
     check_wrapper(submit, draft)
     _add_jobs(submit, draft)

@@ -207,10 +207,19 @@ class Output(SpecModel):
 
 
 class CheckpointConfig(SpecModel):
-    """The checkpoint files that the program saves."""
+    """The checkpoint files that the program saves. Give one of `path`, `paths`."""
 
-    path: RelativePath
+    path: RelativePath | None = None
     """File below the output folder; may be a pattern such as ckpt-*.pt."""
+    paths: Annotated[tuple[RelativePath, ...], Field(min_length=1)] | None = None
+    """Several files or patterns that together are one checkpoint."""
+    folder: RelativePath = "output"
+    """Folder of the sandbox that the paths are relative to, e.g. the `workDir` of the step."""
+    when: Literal["saved", "exit", "exitOrEvict"] = "saved"
+    """When the files are a checkpoint: `saved` (whenever they changed), `exit` (after `exitCode` only) or
+    `exitOrEvict` (also when the job is stopped)."""
+    exit_code: Annotated[int, Field(ge=0, le=255)] = 85
+    """Exit code of a program that saved a checkpoint and wants to continue; 0: it has none."""
     min_interval: Seconds | None = None
     """Minimum time between uploads, e.g. 10m (default: every checkpoint is uploaded)."""
 

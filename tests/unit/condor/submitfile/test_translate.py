@@ -250,7 +250,8 @@ def test_passed_through_commands(make_document):
         ("container_image = ubuntu", "the image ubuntu is neither a file nor a URL"),
         ("arguments = $$(Memory)", "$$(…) is not supported"),
         ("should_transfer_files = NO", "requires a file system that all nodes share"),
-        ("checkpoint_exit_code = 85", "checkpoint_exit_code is not supported: packtrain handles checkpoints"),
+        ("checkpoint_exit_code = x", "checkpoint_exit_code should be from 1 to 255, but is 'x'"),
+        ("checkpoint_destination = osdf:///x", "checkpoint_destination is not supported"),
         ("success_exit_code = 3", "success_exit_code is not supported"),
         ("vm_type = kvm", "vm_type is not supported"),
         ("request_memory = 4 * 1024", "request_memory should be a size such as 4GB, but is '4 * 1024'"),
@@ -295,7 +296,7 @@ def test_unsupported_commands(convert, text, message):
         ("getenv = true", "getenv has an effect only on a pool"),
         ("output = /elsewhere/out", "output is stored as out"),
         ("log = job.log", "log is ignored: HTCondor's log is in the run folder"),
-        ("when_to_transfer_output = ON_EXIT_OR_EVICT", "the next execution does not get the files of an evicted job"),
+        ("transfer_checkpoint_files = c", "transfer_checkpoint_files has no effect without checkpoint_exit_code"),
     ],
 )
 def test_warnings(convert, text, message):
