@@ -292,7 +292,8 @@ def test_unsupported_commands(convert, text, message):
         ),
         ("stream_output = true", "stream_output is ignored"),
         ("reqest_memory = 4GB", "nothing uses reqest_memory; did you mean 'request_memory'?"),
-        ("arguments = $(nothing)", "$(nothing) is not set"),
+        ("arguments = $(nothing)", "$(nothing) is empty, because it is not set"),
+        ("arguments = $(RETRY)", "$(retry) is empty, because only DAGMan sets it"),
         ("getenv = true", "getenv has an effect only on a pool"),
         ("output = /elsewhere/out", "output is stored as out"),
         ("log = job.log", "log is ignored: HTCondor's log is in the run folder"),
@@ -365,3 +366,27 @@ def test_missing_file(tmp_path):
     result = load_submit_file(tmp_path / "none.sub").load_result
     assert result.workflow is None
     assert "cannot be read: No such file" in str(result.diagnostics[0])
+
+
+@pytest.mark.parametrize("text", ["request_memory = $(memory:6GB)", "arguments = $(a:$(b:c))", "arguments = $(a:)"])
+def test_default_of_a_macro_is_no_warning(convert, text):
+    assert "warning" not in messages(convert(text))
+
+
+def test_macro_with_and_without_default(convert):
+    assert "$(a) is empty, because it is not set" in messages(convert("arguments = $(a:1) $(a)"))
+
+
+def test_submit_file_of_a_dag(tmp_path):
+    (tmp_path / "run.sh").write_text("#!/bin/sh\n")
+    (tmp_path / "diamond.dag").write_text(
+        'JOB one j.sub\nJOB two other.sub\nVARS ALL_NODES seed="0"\n'
+        'VARS one message="a b" size = "1"\nVARS two not_here="1"\n'
+    )
+    text = "executable = run.sh\narguments = $(JOB) $(message) $(seed) $(size) $(not_here)\nqueue\n"
+    converted = convert_text(text, "j.sub", SubmitContext(tmp_path))
+    found = messages(converted)
+    assert (
+        "j.sub:2:1: warning: this file belongs to diamond.dag, which sets $(job), $(message), $(seed), $(size)" in found
+    )
+    assert "$(not_here) is empty, because it is not set" in found
