@@ -208,3 +208,20 @@ def test_exit_85_without_a_checkpoint_fails(workspace):
     workspace.run("run", "job.sub", exit_code=None)
     assert workspace.exit_code not in (0, 1, 2)
     assert "no checkpoint was saved" in workspace.run("why")
+
+
+def test_url_for_the_plugins_of_a_pool(workspace):
+    """Only HTCondor can fetch it, unless it is a file of this machine."""
+    workspace.write_file("#!/bin/sh\ncat data.txt > copy.txt\n", "run.sh")
+    submit = "executable = run.sh\ntransfer_input_files = file://{}\nqueue\n"
+    workspace.write_file(submit.format("/no/where/data.txt"), "job.sub")
+    workspace.run("check", "job.sub", exit_code=2)
+    assert "job.sub:2:1: file:///no/where/data.txt can be fetched only by the transfer plugins" in workspace.stderr
+    (workspace.folder / "staging").mkdir()
+    (workspace.folder / "staging" / "data.txt").write_text("staged\n")
+    workspace.write_file(submit.format(workspace.folder / "staging/data.txt"), "job.sub")
+    workspace.run("run", "job.sub")
+    assert (workspace.folder / "copy.txt").read_text() == "staged\n"
+    workspace.write_file("container_image = file:///no/where/image.sif\nexecutable = run.sh\nqueue\n", "job.sub")
+    workspace.run("check", "job.sub", exit_code=2)
+    assert "file:///no/where/image.sif does not exist on this machine" in workspace.stderr

@@ -133,6 +133,26 @@ def test_image_without_python(workspace, served):
     assert [text.split(" at ")[0] for text in models] == ["words\nseed 0", "words\nseed 1"]
 
 
+def test_url_for_the_plugins_of_the_pool(workspace):
+    """`file:///…` is a path on the execution points, which HTCondor's own plugin fetches."""
+    staging = workspace.folder / "staging"
+    staging.mkdir()
+    (staging / "data.txt").write_text("staged\n")
+    workspace.write_file("#!/bin/sh\ncat data.txt > copy.txt\n", "run.sh")
+    workspace.write_file(
+        f"executable = run.sh\ntransfer_input_files = file://{staging}/data.txt\n"
+        'requirements = GLIDEIN_ResourceName =!= "nowhere"\nqueue\n',
+        "job.sub",
+    )
+    workspace.run("run", "job.sub", "--on", "htcondor")
+    assert (workspace.folder / "copy.txt").read_text() == "staged\n"
+    text = next(workspace.run_folder().glob("htcondor/*.sub")).read_text()
+    assert 'stringListIMember("file", TARGET.HasFileTransferPluginMethods)' in text
+    assert f"file://{staging}/data.txt" in text
+    fetched = [e.data for e in workspace.read_events("stage.ended") if e.data["stage"] == "fetch"]
+    assert fetched[0]["bytes"] >= len("staged\n"), "its bytes are counted"
+
+
 def test_self_checkpointing_example(workspace):
     """HTCondor's own example, unchanged: it counts, exits with code 85, is evicted and resumed."""
     workspace.write_file(self_checkpointing.PROGRAM.replace("PACE", "1"), "example.py")

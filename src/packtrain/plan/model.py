@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Optional, Union
 
 PLAN_VERSION = 2
+_AGENT_SCHEMES = ("http", "https", "osdf", "pelican", "s3")
 
 
 @dataclass(frozen=True)
@@ -85,6 +86,14 @@ class Input:
     index: Optional[RemoteFile] = (
         None  # with `mode: stream`: the index of the samples in `files`, which are the archives
     )
+
+    @property
+    def plugin_schemes(self) -> tuple[str, ...]:
+        """The URL schemes that only the pool's own transfer plugins can fetch; () if the agent can fetch all files."""
+        if self.transfer != "plugin":
+            return ()
+        schemes = (file.locations[0].url.partition(":")[0].lower() for file in self.files)
+        return tuple(dict.fromkeys(scheme for scheme in schemes if scheme not in _AGENT_SCHEMES))
 
 
 @dataclass(frozen=True)

@@ -133,10 +133,10 @@ def _remote_input(submit: ParsedSubmit, key: str, template: str, scheme: str) ->
         return {"http": {"url": submit.to_workflow_text(key, template)}, "folder": WORK_DIR, "unpack": "never"}
     if scheme in _FEDERATED_SCHEMES:
         return _federated_input(submit, key, template)
-    hint = "packtrain can fetch http, https, osdf and pelican URLs"
-    if scheme == "s3":
-        hint = "remove it, convert the file with `packtrain convert`, and add an input of kind `s3` to the workflow"
-    submit.error(key, f"{key}: {_to_submit_text(template)} cannot be fetched", hint)
+    if scheme != "s3":
+        return {"plugin": {"url": submit.to_workflow_text(key, template)}, "folder": WORK_DIR, "unpack": "never"}
+    hint = "remove it, convert the file with `packtrain convert`, and add an input of kind `s3` to the workflow"
+    submit.error(key, f"{key}: {_to_submit_text(template)} cannot be fetched without its keys", hint)
     return None
 
 

@@ -157,8 +157,15 @@ class LocalPath(SpecModel):
     """Absolute, or relative to the workflow file's folder."""
 
 
+class PluginUrl(SpecModel):
+    """A URL that only the transfer plugins of an HTCondor pool can fetch."""
+
+    url: Annotated[Str, Field(pattern=r"^[A-Za-z][A-Za-z0-9.+-]*://\S+$")]
+    """For example file:///staging/me/data.tar, a path on the execution points."""
+
+
 class Input(SpecModel):
-    """Data that is available before the first step. Give one of `http`, `s3`, `osdf`, `file`."""
+    """Data that is available before the first step. Give one of `http`, `s3`, `osdf`, `file`, `plugin`."""
 
     http: HttpInput | None = None
     """Files from a web server."""
@@ -168,6 +175,8 @@ class Input(SpecModel):
     """An object of the Open Science Data Federation."""
     file: LocalPath | None = None
     """A file or folder on this machine."""
+    plugin: PluginUrl | None = None
+    """A URL of another kind, for the transfer plugins of an HTCondor pool."""
     unpack: Literal["auto", "never"] | None = None
     """Unpack archives (auto) or not (never). Default: auto for files, never for s3 and folders."""
     nested: bool = False

@@ -258,7 +258,7 @@ def test_passed_through_commands(make_document):
         ("request_cpus = many", "request_cpus should be an integer"),
         ("request_cpus = $(x)", "request_cpus differs from job to job"),
         ("+Tag = $(x)", "+Tag differs from job to job"),
-        ("transfer_input_files = s3://b/k", "s3://b/k cannot be fetched"),
+        ("transfer_input_files = s3://b/k", "s3://b/k cannot be fetched without its keys"),
         ("transfer_input_files = a/x, b/x", "a/x and b/x would have the same name"),
         ("transfer_output_files = ../x", "would be outside its folder"),
         (
@@ -390,3 +390,21 @@ def test_submit_file_of_a_dag(tmp_path):
         "j.sub:2:1: warning: this file belongs to diamond.dag, which sets $(job), $(message), $(seed), $(size)" in found
     )
     assert "$(not_here) is empty, because it is not set" in found
+
+
+@pytest.mark.parametrize("url", ["file:///staging/me/data.zip", "box://folder/data.zip", "chtc+https://h/data.zip"])
+def test_urls_for_the_plugins_of_the_pool(make_document, url):
+    (entry,) = [
+        entry for entry in make_document(f"transfer_input_files = {url}")["inputs"].values() if entry.get("plugin")
+    ]
+    assert entry == {"plugin": {"url": url}, "folder": "work", "unpack": "never"}
+
+
+def test_checkpoint(make_document):
+    text = "checkpoint_exit_code = 77\ntransfer_checkpoint_files = a.h5, state/"
+    expected = {"paths": ["a.h5", "state"], "folder": "work", "when": "exit", "exitCode": 77}
+    assert make_document(text)["checkpoint"] == expected
+    evict = make_document("when_to_transfer_output = ON_EXIT_OR_EVICT\ntransfer_output_files = out")["checkpoint"]
+    assert evict == {"paths": ["out"], "folder": "work", "when": "exitOrEvict", "exitCode": 0}
+    assert make_document("CheckpointExitCode = 85")["checkpoint"]["paths"] == ["*", ".*"]
+    assert "checkpoint" not in make_document("when_to_transfer_output = ON_EXIT")
