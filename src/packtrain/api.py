@@ -21,7 +21,6 @@ from packtrain.events import Event
 from packtrain.plan import Digest
 from packtrain.runs import control
 from packtrain.runs.logs import JobLogReader
-from packtrain.runs.outputs import Outputs, list_outputs
 from packtrain.state import JobState, RunState
 from packtrain.state.run import run_status
 from packtrain.store import RunInfo
@@ -31,10 +30,11 @@ if TYPE_CHECKING:  # slow to import
     from rich.console import Console, ConsoleOptions, RenderableType
 
     from packtrain.report.build import Report
+    from packtrain.runs.outputs import Outputs
     from packtrain.submission.load_workflow import WorkflowSource
 
 _POLL_INTERVAL_S = 0.1
-_COLLECT_INTERVAL_S = 5.0  # between requests to the engine of a run without a supervisor
+_COLLECT_INTERVAL_S = 2.0  # a run without a supervisor: how often its engine is asked at most
 
 # Supervisors that stop their run when this process ends. Also keeps the pipes open on which they depend.
 _owned_supervisors: dict[str, subprocess.Popen[bytes]] = {}
@@ -63,7 +63,7 @@ def submit(
 
     Args:
         workflow: The path of a workflow file or an HTCondor submit file, or a mapping with the keys of a workflow file.
-        engine: Where the jobs run: `local` or `htcondor`.
+        engine: Where the jobs run: `local`, `htcondor` or `slurm`.
         matrix: Replaces the matrix of the workflow, for example `{"lr": [0.1, 0.01]}`.
         detach: Whether the run continues when this process ends.
         expect: Files that the outputs must contain, in addition to those of the workflow.
@@ -239,10 +239,11 @@ class Run:
         """Return the current state; without a supervisor, ask the engine for news of the attempts first."""
         feed = self._feed()
         feed.poll()
-        if time.monotonic() > self._next_collect_at and not feed.state.is_finished and not self._has_supervisor():
-            services.refresh_state(services.open_store(), self._run_info)
+        if not feed.state.is_finished and time.monotonic() > self._next_collect_at:
             self._next_collect_at = time.monotonic() + _COLLECT_INTERVAL_S
-            feed.poll()
+            if not self._has_supervisor():
+                services.refresh_state(services.open_store(), self._run_info)
+                feed.poll()
         return feed.state
 
     def _has_supervisor(self) -> bool:
@@ -415,6 +416,8 @@ class Run:
             NotFoundError: The run has no such job.
             FailedError: The outputs cannot be listed.
         """
+        from packtrain.runs.outputs import list_outputs
+
         job = None if job_id is None else self.job(job_id).id
         return list_outputs(services.open_store(), self._run_info, job)
 
