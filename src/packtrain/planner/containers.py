@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 from packtrain import plan
 from packtrain.planner.local_paths import resolve_path
@@ -18,14 +19,26 @@ def plan_container(container: Container | None, key_path: KeyPath, context: JobC
     """Plan a container, or return None if there is none or `--no-container` is set."""
     if container is None or context.plan_context.no_container:
         return None
+    image = resolve_image(context.fill_placeholders(container.image), container.registry, context.base_dir)
+    if image.lower().startswith("file:") and context.plan_context.engine != "htcondor":
+        image = _local_image(image, key_path, context)
     return plan.Container(
-        image=resolve_image(context.fill_placeholders(container.image), container.registry, context.base_dir),
+        image=image,
         username=context.register_optional_secret(container.username, (*key_path, "username"), confidential=False),
         password=context.register_optional_secret(container.password, (*key_path, "password")),
         mount_home=container.mount_home,
         read_only=container.read_only_root_fs,
         mounts=tuple(plan.Mount(m.host_dir, m.container_dir, m.options) for m in container.mounts),
     )
+
+
+def _local_image(url: str, key_path: KeyPath, context: JobContext) -> str:
+    """Return the path of a file:// image, which only HTCondor's plugins can fetch from another machine."""
+    path = unquote(urlsplit(url).path)
+    if not Path(path).is_file():
+        message = f"{url} does not exist on this machine; only the transfer plugins of an HTCondor pool can fetch it"
+        context.report.error((*key_path, "image"), message, "use --on htcondor, or another image")
+    return path
 
 
 def resolve_image(image: str, registry: str, base_dir: Path) -> str:
