@@ -6,7 +6,13 @@ import time
 
 import pytest
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("slurm")]
+from tests.slurm.conftest import TWO_CLUSTERS
+
+pytestmark = [
+    pytest.mark.parametrize("session_cluster", TWO_CLUSTERS, indirect=True),
+    pytest.mark.slow,
+    pytest.mark.xdist_group("slurm"),
+]
 RUN_UNTIL_TERM = "trap 'exit 60' TERM; while :; do sleep 0.1; done"
 FIELDS = ("State", "RestartCnt", "exit_code")
 

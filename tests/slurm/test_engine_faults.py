@@ -8,10 +8,16 @@ from packtrain.engines.updates import ExecutionInterrupted, ExecutionStarted, Go
 from packtrain.events import kinds
 from packtrain.plan import Resources
 from testbed.slurm.cluster import Cluster
+from tests.slurm.conftest import TWO_CLUSTERS
 from tests.support.pool_updates import all_gone, poll_until
 from tests.support.slurm_engine import SlurmEngineHarness
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("slurm"), pytest.mark.timeout(600)]
+pytestmark = [
+    pytest.mark.parametrize("session_cluster", TWO_CLUSTERS, indirect=True),
+    pytest.mark.slow,
+    pytest.mark.xdist_group("slurm"),
+    pytest.mark.timeout(600),
+]
 SMALL = Resources(mem_per_cpu_mb=100)
 
 
