@@ -41,6 +41,7 @@ def test_requeue_is_another_execution(make_pool, cluster):
     engine, request = pool.make_engine(), pool.make_request("0-1", "hang")
     native_id = engine.submit([request])["0-1"]
     poll_until(engine, started(1))
+    poll_until(engine, lambda _: pool.read_events(request))
     cluster.run(["scontrol", "requeue", native_id])
     updates = poll_until(engine, started(2))
     assert [u.execution for u in updates if isinstance(u, ExecutionInterrupted)] == [1]
