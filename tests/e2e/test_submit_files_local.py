@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 
 import pytest
 
@@ -180,6 +181,33 @@ def test_self_checkpointing_example(workspace):
     assert restored == ["example.checkpoint"] * 3
     state = workspace.run_json("ps", workspace.run_folder().name)
     assert "failed" not in str(state["jobs"])
+
+
+def test_self_checkpointing_example_evicted(workspace):
+    """An execution that is stopped between two checkpoints continues from the last one."""
+    workspace.write_file(self_checkpointing.PROGRAM.replace("PACE", "0.5"), "example.py")
+    workspace.write_file(self_checkpointing.SUBMIT, "job.sub")
+    run = workspace.start("run", "job.sub")
+    restored = workspace.wait_for(lambda: workspace.read_events("checkpoint.restored"))[0]
+    pids = {event.emitter: event.data["pid"] for event in workspace.read_events("agent.started")}
+    workspace.wait_for(lambda: restored.emitter in {event.emitter for event in workspace.read_events("step.started")})
+    os.kill(pids[restored.emitter], signal.SIGTERM)
+    assert run.wait(60) == 0
+    starts = count_starts(workspace)
+    assert set(starts) == set(self_checkpointing.STARTS) and starts.count("Starting from 0") == 1
+
+
+def test_files_of_an_evicted_job(workspace):
+    """ON_EXIT_OR_EVICT: the next start finds what the last one wrote."""
+    script = "#!/bin/sh\nif [ -e state ]; then echo resumed; exit 0; fi\necho 1 > state; echo first\nsleep 100\n"
+    workspace.write_file(script, "run.sh")
+    commands = "executable = run.sh\noutput = out.txt\nwhen_to_transfer_output = ON_EXIT_OR_EVICT\nqueue\n"
+    workspace.write_file(commands, "job.sub")
+    run = workspace.start("run", "job.sub")
+    workspace.wait_for(lambda: any(workspace.folder.glob(".packtrain/runs/*/jobs/0/attempts/*/sandbox/work/state")))
+    os.kill(workspace.agent_pid(), signal.SIGTERM)
+    assert run.wait(60) == 0
+    assert (workspace.folder / "out.txt").read_text().splitlines() == ["first", "resumed"]
 
 
 def test_other_exit_code_and_all_new_files(workspace):

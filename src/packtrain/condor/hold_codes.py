@@ -30,13 +30,13 @@ class HoldMeaning:
     failure_kind: str
     action: str  # RELEASE, WAIT (for the user) or GIVE_UP (submit another attempt)
     interrupts: bool = False  # such a hold hits a running program, instead of following its end
-    category: str = ""  # of reports (user, program), if it does not follow from the failure kind
+    category: str = ""  # of reports (user, policy, program), if it does not follow from the failure kind
 
 
 # Policies (3, 26) and a node's own reasons (21) may not apply at another site, so another attempt can succeed.
 HOLD_CODES: dict[int, HoldMeaning] = {
     1: HoldMeaning("held", WAIT, interrupts=True, category="user"),
-    3: HoldMeaning("policy_hold", GIVE_UP, interrupts=True, category="program"),  # of the job's own submit file
+    3: HoldMeaning("policy_hold", GIVE_UP, interrupts=True, category="policy"),  # of the job's own submit file
     4: HoldMeaning("policy_hold", GIVE_UP),  # a credential is corrupt
     5: HoldMeaning("submit_rejected", GIVE_UP),
     6: HoldMeaning("filesystem_unusable", RELEASE),  # the node could not start the launcher
@@ -81,7 +81,8 @@ def classify_hold(code: int, subcode: int, reason: str) -> HoldMeaning:
     if code == 3:
         if subcode == TOO_MANY_EXECUTIONS_SUBCODE:
             return HoldMeaning("restart_loop", GIVE_UP)
-        return replace(meaning, interrupts="OnExitHold" not in reason)
+        # Only on_exit_hold judges how the program ended; a user's periodic_hold says nothing about it.
+        return replace(meaning, interrupts=False, category="program") if "OnExitHold" in reason else meaning
     if code == 13 and _MISSING_FILE.search(reason) and "SHADOW" in reason.upper():
         return HoldMeaning("submit_rejected", GIVE_UP)  # a file of the access point is missing: a release does not help
     if code in (12, 13) and _STALLED.search(reason):

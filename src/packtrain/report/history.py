@@ -27,7 +27,8 @@ class Outcome(str, Enum):
     HELD = "held"  # ended by a hold that fits none of the above
     REMOVED = "removed"
     LOST = "lost"  # the end was not recorded
-    RUNNING = "running"  # or queued: it has not ended
+    RUNNING = "running"  # on a slot
+    QUEUED = "queued"  # it has not ended, and waits for a slot
 
 
 class FailureCategory(str, Enum):
@@ -42,6 +43,7 @@ class FailureCategory(str, Enum):
     NODE = "node"
     POOL = "pool"
     USER = "user"  # a user held or removed the job
+    POLICY = "policy"  # a condition of the submit file, such as periodic_hold, held or removed the job
     UNKNOWN = "unknown"
 
 

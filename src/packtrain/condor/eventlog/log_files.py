@@ -7,6 +7,7 @@ Of a truncated compressed file, everything up to the damage is read.
 
 from __future__ import annotations
 
+import codecs
 import gzip
 import re
 import time
@@ -89,7 +90,9 @@ def read_chunks(path: Path, chunk_bytes: int = _CHUNK_BYTES) -> Iterator[bytes]:
     with open(path, "rb") as file:
         is_compressed = file.read(2) == _GZIP_MAGIC
         file.seek(0)
-        yield from _read_gzip(file, chunk_bytes) if is_compressed else iter(lambda: file.read(chunk_bytes), b"")
+        chunks = _read_gzip(file, chunk_bytes) if is_compressed else iter(lambda: file.read(chunk_bytes), b"")
+        yield next(chunks, b"").removeprefix(codecs.BOM_UTF8)  # an editor may have added it
+        yield from chunks
 
 
 def _read_gzip(file: IO[bytes], chunk_bytes: int) -> Iterator[bytes]:

@@ -33,6 +33,7 @@ _MIN_VALUES = 3  # needed for a meaningful median
 _IMMEDIATE_S = 60.0  # a failure within this time was immediate
 _MAX_TIMEOUT_GAP_RATIO = 1.5  # shortest failed / longest complete transfer, if a time limit lies between them
 _MAX_REASON_LENGTH = 120
+_MAX_NODES_TO_LIST = 3
 
 _TIME_USE_TEXT = {
     TimeUse.WASTED_TRANSFER: "was wasted on transfers",
@@ -52,6 +53,7 @@ _CATEGORY_TEXT = {
     FailureCategory.NODE: "because of the node",
     FailureCategory.POOL: "because of the pool",
     FailureCategory.USER: "held or removed by a user",
+    FailureCategory.POLICY: "by a condition of the submit file",
     FailureCategory.UNKNOWN: "for unknown reasons",
 }
 
@@ -67,8 +69,8 @@ class Finding:
 def collect_findings(history: JobHistory, stats: ReportStats) -> tuple[Finding, ...]:
     """Return all findings, the most important first."""
     finders: tuple[Callable[[JobHistory, ReportStats], Iterator[Finding]], ...] = (
-        _useful_time, _wasted_time, _failures, _long_tail, _transfer_time_limit, _slow_sites, _slow_transfers,
-        _warm_caches, _queue_wait, _unchecked_outputs, _unfinished_jobs, _unreadable_entries,
+        _useful_time, _wasted_time, _failures, _lost_nodes, _long_tail, _transfer_time_limit, _slow_sites,
+        _slow_transfers, _warm_caches, _queue_wait, _unchecked_outputs, _unfinished_jobs, _unreadable_entries,
     )  # fmt: skip
     findings = [finding for find in finders for finding in find(history, stats)]
     return tuple(sorted(findings, key=lambda finding: -finding.weight))
@@ -196,6 +198,22 @@ def _failed_immediately(row: JobSummary) -> bool:
         and row.executions == 1
         and row.slot_s < _IMMEDIATE_S
     )
+
+
+def _lost_nodes(history: JobHistory, stats: ReportStats) -> Iterator[Finding]:
+    """Report executions whose machine the pool lost: it crashed, or its network failed."""
+    lost = [e for e in history.executions() if e.outcome is Outcome.LOST and e.category is FailureCategory.POOL]
+    if not lost:
+        return
+    lost_s = sum(span.duration_s for execution in lost for span in execution.spans)
+    nodes = Counter(execution.node or "an unknown machine" for execution in lost)
+    names = ", ".join(name for name, _ in nodes.most_common(_MAX_NODES_TO_LIST))
+    more = f" and {len(nodes) - _MAX_NODES_TO_LIST:,} more" if len(nodes) > _MAX_NODES_TO_LIST else ""
+    executions = "1 execution" if len(lost) == 1 else f"{len(lost):,} executions"
+    text = f"The pool lost contact with the machine of {executions} ({names}{more}) and gave them up"
+    text = text if len(lost) > 1 else text.replace("gave them up", "gave it up")
+    share = lost_s / stats.wallclock_s if stats.wallclock_s else 0.0
+    yield Finding(f"{text}: {format_slot_hours(lost_s)} of slot time.", max(share, 0.05))
 
 
 def _unchecked_outputs(history: JobHistory, stats: ReportStats) -> Iterator[Finding]:

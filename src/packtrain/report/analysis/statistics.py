@@ -98,7 +98,7 @@ class ReportStats:
     held_in_transfer: int  # jobs held in transfer or unpacking and never released
     held_in_compute: int  # jobs held while the program ran and never released
     held_elsewhere: int  # jobs held while queued, or in an unknown phase, and never released
-    queue_wait_s: Distribution | None  # from submission to the first match
+    queue_wait_s: Distribution | None  # from submission to the first match, without the time on hold
     completion_s: Distribution | None  # from the first match to the end, of jobs that succeeded
     p95_over_median: float | None  # of `completion_s`
     max_over_median: float | None  # of `completion_s`
@@ -233,7 +233,11 @@ def _completion_s(job: JobRecord) -> float | None:
 
 def _queue_wait_s(job: JobRecord) -> float | None:
     start = _first_match_at(job)
-    return max(0.0, start - job.submitted_at) if start is not None and job.submitted_at is not None else None
+    if start is None or job.submitted_at is None:
+        return None
+    holds = [wait for wait in job.waits if wait.phase is Phase.HELD and wait.start < start]
+    held_s = sum(min(wait.end, start) - wait.start for wait in holds)
+    return max(0.0, start - job.submitted_at - held_s)
 
 
 def _summarize_job(job_time: JobTimeUse) -> JobSummary:

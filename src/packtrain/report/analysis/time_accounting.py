@@ -50,7 +50,7 @@ LOST_COMPUTE = (
 WASTED = (TimeUse.WASTED_TRANSFER, *LOST_COMPUTE, TimeUse.CHECKPOINT_RESTART, TimeUse.OVERHEAD)
 TRANSFER_PHASES = frozenset({Phase.TRANSFER_IN, Phase.UNPACK, Phase.TRANSFER_OUT})  # unpacking counts as transfer
 
-UNFINISHED_OUTCOMES = frozenset({Outcome.RUNNING, Outcome.CHECKPOINTED})  # of jobs that have not ended
+UNFINISHED_OUTCOMES = frozenset({Outcome.RUNNING, Outcome.QUEUED, Outcome.CHECKPOINTED})  # of jobs that have not ended
 
 _LOSS_BY_OUTCOME = {
     Outcome.EVICTED: TimeUse.LOST_TO_EVICTION,

@@ -76,6 +76,7 @@ COLOR_BY_CATEGORY: Mapping[FailureCategory, ThemeColor] = {
     FailureCategory.NODE: DISCONNECTED,
     FailureCategory.POOL: SUSPENDED,
     FailureCategory.USER: HELD,
+    FailureCategory.POLICY: HELD,
     FailureCategory.UNKNOWN: OVERHEAD,
     FailureCategory.NONE: OVERHEAD,
 }

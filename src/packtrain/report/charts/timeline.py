@@ -30,7 +30,7 @@ _MAX_NAMED_ROWS = 40  # more rows have no room for names
 _MAX_ROWS_WITH_TOOLTIPS = 120  # more rows have no tooltips
 _MAX_HEIGHT = 760.0  # of all rows, unless a row would be less than a pixel
 _WAITING = (palette.QUEUED, palette.HELD)
-_NOT_FAILED_OUTCOMES = (Outcome.SUCCEEDED, Outcome.RUNNING, Outcome.CHECKPOINTED)
+_NOT_FAILED_OUTCOMES = (Outcome.SUCCEEDED, Outcome.RUNNING, Outcome.QUEUED, Outcome.CHECKPOINTED)
 
 
 class TimelineBar(NamedTuple):

@@ -13,7 +13,7 @@ from packtrain.report.analysis.compare import MeasureComparison, compare_stats
 from packtrain.report.analysis.distribution import Distribution
 from packtrain.report.analysis.measures import format_value
 from packtrain.report.analysis.statistics import FailureSummary, JobSummary, ReportStats, job_labels
-from packtrain.report.analysis.time_accounting import LOST_COMPUTE, USEFUL, TimeUse
+from packtrain.report.analysis.time_accounting import LOST_COMPUTE, UNFINISHED_OUTCOMES, USEFUL, TimeUse
 from packtrain.report.charts.canvas.svg import escape_xml
 from packtrain.report.history import ExecutionRecord, JobHistory, Outcome, Phase
 
@@ -151,7 +151,7 @@ def _median_cell(distribution: Distribution | None) -> HtmlCell:
 
 def _outcome_cell(outcome: Outcome) -> HtmlCell:
     is_good = outcome in (Outcome.SUCCEEDED, Outcome.CHECKPOINTED)
-    return HtmlCell(outcome.value, css_class="good" if is_good else "" if outcome is Outcome.RUNNING else "bad")
+    return HtmlCell(outcome.value, css_class="good" if is_good else "" if outcome in UNFINISHED_OUTCOMES else "bad")
 
 
 def _make_columns(text: str, numeric: str, trailing_text: str = "") -> tuple[HtmlColumn, ...]:

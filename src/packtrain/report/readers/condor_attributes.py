@@ -80,9 +80,11 @@ def classify_requeue(exit_code: int | None, signal: int | None) -> EndStatus:
 
 
 def classify_removal(reason: str) -> EndStatus:
-    """Classify a removal: by a user, unless the reason names a policy expression."""
+    """Classify a removal: by a user, unless the reason names a condition of the submit file or of the pool."""
     policy = _POLICY_PATTERN.match(reason)
-    category = _C.USER if policy is None else _C.PROGRAM if "attribute" in reason[:20] else _C.POOL
+    is_on_exit = policy is not None and policy[1].lower().startswith("onexit")
+    own_category = _C.PROGRAM if is_on_exit else _C.POLICY
+    category = _C.USER if policy is None else own_category if "attribute" in reason[:20] else _C.POOL
     return EndStatus(Outcome.REMOVED, category, reason or "removed from the queue")
 
 

@@ -34,7 +34,7 @@ from packtrain.report.readers.agent_timeline import (
     with_retained_compute,
 )
 from packtrain.report.readers.condor_attributes import guess_site, node_from_attributes, site_from_attributes
-from packtrain.report.readers.end_status import RUNNING, UNLOGGED_END, EndStatus, classify_agent_exit
+from packtrain.report.readers.end_status import QUEUED, RUNNING, UNLOGGED_END, EndStatus, classify_agent_exit
 from packtrain.state.slot_time import PoolEvent, PoolEventKind, SlotSession, SlotTimeline
 
 _UNKNOWN_LOCATION = ("", "")
@@ -107,7 +107,8 @@ class LogJob:
         held_at = self.timeline.held_at
         status = self.end_status
         if not finished and held_at is None:
-            status = RUNNING._replace(category=status.category, reason=status.reason)
+            unfinished = QUEUED if self.session is None else RUNNING
+            status = unfinished._replace(category=status.category, reason=status.reason)
         return JobRecord(
             job_id,
             tuple(self._build_executions(now)),
@@ -148,6 +149,8 @@ class LogHistoryBuilder:
         open_jobs, handlers = self._open_jobs, _HANDLERS
         for record in records:
             _, code, job_id, event_at, _, _ = record
+            if code == codes.SUBMIT and job_id in open_jobs:
+                self._close_if_other(job_id, record)
             job = open_jobs.get(job_id) or self._open_job(code, job_id, event_at)
             if job is None:
                 continue
@@ -166,6 +169,14 @@ class LogHistoryBuilder:
             return None
         job = self._open_jobs[job_id] = LogJob(event_at)
         return job
+
+    def _close_if_other(self, job_id: JobId, record: EventTuple) -> None:
+        """Close an unfinished job whose number another job now uses: logs of two access points were joined."""
+        event, job = JobEvent._make(record), self._open_jobs[job_id]
+        submitted_at = job.timeline.submitted_at
+        is_other = event.timestamp != submitted_at or _submit_host(event) != job.submit_host
+        if submitted_at is not None and is_other:
+            self._close(job_id, finished=False)
 
     def _close(self, job_id: JobId, finished: bool) -> None:
         job = self._open_jobs.pop(job_id)
@@ -198,7 +209,12 @@ def _on_submit(builder: LogHistoryBuilder, job: LogJob, record: JobEvent, now: f
     is_first = job.timeline.submitted_at is None
     job.add(PoolEventKind.SUBMITTED, now)
     if is_first and job.timeline.submitted_at is not None:
-        job.submit_host = builder.intern_text(str(event_attributes(record).get("SubmitHost", "")))
+        job.submit_host = builder.intern_text(_submit_host(record))
+
+
+def _submit_host(record: JobEvent) -> str:
+    """Return the address of the access point that submitted the job."""
+    return replace_control_chars(str(event_attributes(record).get("SubmitHost", "")))
 
 
 def _on_file_transfer(builder: LogHistoryBuilder, job: LogJob, record: JobEvent, now: float) -> None:

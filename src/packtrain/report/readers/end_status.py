@@ -49,6 +49,7 @@ _OUTCOME_BY_KIND = {
     "policy_hold": Outcome.HELD,
 }
 RUNNING = EndStatus(Outcome.RUNNING, FailureCategory.NONE)
+QUEUED = EndStatus(Outcome.QUEUED, FailureCategory.NONE)
 UNLOGGED_END = EndStatus(Outcome.LOST, FailureCategory.UNKNOWN, "the log does not record how it ended")
 
 
@@ -116,7 +117,9 @@ def classify_job(job: JobState) -> EndStatus:
     result = job.result
     if result is None:
         last = job.latest_execution
-        return classify_execution(last) if last is not None and job.status is JobStatus.HELD else RUNNING
+        if last is not None and job.status is JobStatus.HELD:
+            return classify_execution(last)
+        return RUNNING if job.status is JobStatus.RUNNING else QUEUED
     if result.status is JobStatus.SUCCEEDED:
         return EndStatus(Outcome.SUCCEEDED, FailureCategory.NONE)
     if result.status is JobStatus.CANCELLED:

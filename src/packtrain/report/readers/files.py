@@ -20,6 +20,7 @@ from packtrain.report.readers.condor_log import LogHistoryBuilder
 from packtrain.report.readers.job_table import is_job_table, read_job_table
 
 _MAX_PROBLEMS = 100
+_MAX_HOSTS = 3
 _UNCHECKED_NOTE = "An HTCondor log does not record whether the outputs of the jobs were checked."
 _GUESSED_SITES_NOTE = (
     "The log does not name the site of every node, so some sites are guessed from the node's name. "
@@ -33,6 +34,10 @@ _NO_CACHE_NAMES_NOTE = (
 )
 _CHECKPOINTS_NOTE = (
     "An HTCondor log shows a checkpoint only as an output transfer that is followed by more execution time."
+)
+_REUSED_NUMBERS_NOTE = (
+    "{numbers} used by several jobs, which were submitted at different times or from different access points "
+    "({hosts}). They are kept apart: the names of the later ones include the name of the log."
 )
 _UNKNOWN_FORMAT = "neither an HTCondor user log nor a job table (a CSV file with the columns `job` and `outcome`)"
 
@@ -93,7 +98,7 @@ def _detect_format(path: Path) -> str:
 
 def _read_text(path: Path) -> str:
     try:
-        return path.read_text("utf-8")
+        return path.read_text("utf-8-sig")
     except UnicodeDecodeError as error:
         line = path.read_bytes()[: error.start].count(b"\n") + 1
         raise UsageError(f"{path}, line {line}: not valid UTF-8") from None
@@ -115,6 +120,8 @@ class _LogCollection:
         # By id, submission time, and submit host or log: the same job may be in two logs.
         self._jobs: dict[tuple[str, float | None, str], JobRecord] = {}
         self._job_ids: set[str] = set()
+        self._submit_hosts: set[str] = set()
+        self._reused_numbers: dict[str, None] = {}  # job numbers of several jobs
 
     def read(self, paths: Sequence[Path], problems: Iterable[ReadProblem]) -> JobHistory:
         logs = group_rotated_logs(paths)
@@ -148,6 +155,7 @@ class _LogCollection:
     def _add_job(self, job: JobRecord, submit_host: str, path: Path) -> None:
         """Add a job. If another access point used the same job id, append the name of the log."""
         key = (job.id, job.submitted_at, submit_host if job.submitted_at is not None else str(path))
+        self._submit_hosts |= {submit_host} - {""}
         known = self._jobs.get(key)
         if known is not None:
             fuller = max(known, job, key=lambda record: (record.ended_at is not None, len(record.executions)))
@@ -156,11 +164,19 @@ class _LogCollection:
         log = path.name
         candidates = chain((job.id, f"{job.id} ({log})"), (f"{job.id} ({log}, {number})" for number in count(2)))
         job_id = next(candidate for candidate in candidates if candidate not in self._job_ids)
+        if job_id != job.id:
+            self._reused_numbers[job.id] = None
         self._job_ids.add(job_id)
         self._jobs[key] = job if job_id == job.id else replace(job, id=job_id)
 
     def _limitations(self, jobs: Sequence[JobRecord]) -> Iterator[str]:
         executions = [execution for job in jobs for execution in job.executions]
+        if self._reused_numbers:
+            n_numbers, first = len(self._reused_numbers), next(iter(self._reused_numbers))
+            numbers = f"The job number {first} is" if n_numbers == 1 else f"{n_numbers:,} job numbers ({first}, …) are"
+            hosts = sorted(self._submit_hosts)
+            listed = ", ".join(hosts[:_MAX_HOSTS]) + (", …" if len(hosts) > _MAX_HOSTS else "")
+            yield _REUSED_NUMBERS_NOTE.format(numbers=numbers, hosts=listed or "the logs do not name them")
         yield _UNCHECKED_NOTE
         if any(not transfer.source for execution in executions for transfer in execution.input_transfers):
             yield _NO_CACHE_NAMES_NOTE

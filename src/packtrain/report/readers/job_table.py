@@ -35,6 +35,7 @@ _OUTCOME_BY_NAME: Mapping[str, tuple[Outcome, FailureCategory, Phase | None]] = 
     "evicted": (Outcome.EVICTED, FailureCategory.EVICTION, None),
     "removed": (Outcome.REMOVED, FailureCategory.USER, None),
     "running": (Outcome.RUNNING, FailureCategory.NONE, None),
+    "queued": (Outcome.QUEUED, FailureCategory.NONE, None),
 }
 _DURATION_COLUMNS = ("execute_s", "slot_busy_s", "transfer_total_s", "transfer_busy_s", "transfer_last_s")
 _COUNT_COLUMNS = ("stalls", "holds", "evictions")
@@ -192,7 +193,7 @@ def _job_from_row(row: JobTableRow, outputs_checked: bool | None) -> JobRecord:
         executions,
         outcome,
         submitted_at=None,
-        ended_at=executions[-1].end if executions and outcome is not Outcome.RUNNING else None,
+        ended_at=executions[-1].end if executions and outcome not in (Outcome.RUNNING, Outcome.QUEUED) else None,
         outputs_checked=outputs_checked if outcome in (Outcome.SUCCEEDED, Outcome.WRONG_OUTPUT) else None,
         category=category,
         reason=row.note if outcome is not Outcome.SUCCEEDED else "",

@@ -216,3 +216,17 @@ def test_restored_files_are_not_new(output):
     (output / "a.pt").write_text("22")
     assert poll_names(stable_files) == []
     assert poll_names(stable_files) == ["a.pt"]
+
+
+def test_whole_checkpoint(output):
+    """Everything that matches is one checkpoint, also unchanged and empty files, but no unchanged input."""
+    (output / "input.txt").write_text("1")
+    (output / "old.txt").write_text("1")
+    restored = {"old.txt": detection.file_version(output / "old.txt")}
+    whole = detection.WholeCheckpoint(["*", "named"], output, restored)
+    assert whole.changed_files() == {}, "it is still the restored one"
+    (output / "new.txt").touch()
+    assert sorted(whole.changed_files()) == ["new.txt", "old.txt"]
+    assert whole.missing_names() == ["named"]
+    (output / "input.txt").write_text("22")
+    assert sorted(whole.changed_files()) == ["input.txt", "new.txt", "old.txt"]

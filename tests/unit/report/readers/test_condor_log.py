@@ -436,7 +436,7 @@ def test_end_without_start_after_release(tmp_path):
     job = job_from_events(
         tmp_path, SUBMIT_EVENT, EXECUTE_EVENT, held(3, "02:00", "enough"), released, ended("50:00", 600)
     )
-    assert outcomes(job) == [(E.HELD, C.PROGRAM), (E.SUCCEEDED, C.NONE)]
+    assert outcomes(job) == [(E.HELD, C.POLICY), (E.SUCCEEDED, C.NONE)]
     assert [execution.duration_s for execution in job.executions] == [60, 600]
 
 

@@ -156,7 +156,7 @@ def test_evicted_agent():
         kinds.EXECUTION_INTERRUPTED, execution=1, kind="evicted", detail="taken back", emitters=["agent-1"]
     )
     job = run.job()
-    assert job.outcome is Outcome.RUNNING
+    assert job.outcome is Outcome.QUEUED
     first = job.executions[0]
     assert (first.outcome, first.category) == (Outcome.EVICTED, FailureCategory.EVICTION)
     assert spans(first, 1000) == [(IN, 10, 20), (EXECUTE, 20, 4000)]
@@ -337,7 +337,7 @@ def test_queued_job():
     run.submit()
     run.at(1060).add_supervisor_event(kinds.SUPERVISOR_ENDED, "", reason="interrupted")
     job = run.job()
-    assert (job.outcome, job.executions, job.ended_at) == (Outcome.RUNNING, (), None)
+    assert (job.outcome, job.executions, job.ended_at) == (Outcome.QUEUED, (), None)
     assert [(wait.phase, wait.end - wait.start) for wait in job.waits] == [(QUEUED, 60)]
 
 
