@@ -30,7 +30,7 @@ from packtrain.agent.steps.scope import LogNames, Scope
 from packtrain.agent.steps.variables import StepVariables, task_variables
 from packtrain.errors import EXIT_RESUME_IN_PLACE, FailedError
 from packtrain.events import kinds
-from packtrain.plan import RunAction, StepResources
+from packtrain.plan import RunAction
 from packtrain.transfer.parallel import run_parallel
 
 _STATUS_NOT_FOUND = 127  # a shell's status for a command that is not found
@@ -60,7 +60,7 @@ class CommandRunner:
 
     def evaluate_condition(self, condition: str, scope: Scope, action: RunAction | None) -> bool:
         """Evaluate an `if` with the variables that the step would have. Raises StepError: condition_invalid."""
-        variables = self._variables.for_scope(scope, action.resources if action else self._job_resources(), {})
+        variables = self._variables.for_scope(scope, {})
         variables.update(self._variables.for_step(action.env) if action else {})
         argv = _condition_argv(condition, variables)
         if argv is None:
@@ -82,11 +82,6 @@ class CommandRunner:
             f'the condition [[ {condition} ]] of step "{scope.path}" cannot be evaluated: {detail}',
             status,
         )
-
-    def _job_resources(self) -> StepResources:
-        """Return the resources of steps that run no command themselves: those of the job."""
-        job = self._job.resources
-        return StepResources(job.tasks, job.cpus_per_task, job.mem_per_cpu_mb, job.gpus // job.tasks)
 
     def _make_environment(self, action: RunAction) -> StepEnvironment:
         container = action.container or self._job.environment.container
@@ -164,7 +159,7 @@ class CommandRunner:
         return StepCommand(
             _split_arguments(action.command, scope) if use_entrypoint else (action.shell, "-c", script),
             self._prepare_work_dir(action),
-            env=self._variables.for_scope(scope, action.resources, task_env),
+            env=self._variables.for_scope(scope, task_env),
             step_env=self._variables.for_step(action.env),
             path_prefix=job_environment.path if job_environment else (),
             use_entrypoint=use_entrypoint,
