@@ -50,7 +50,7 @@ class CommandRunner:
     def run(self, action: RunAction, scope: Scope) -> None:
         """Run the command of a step. Raises StepError, or the FailedError of a stop request."""
         environment = self._make_environment(action)
-        work_dir = self._prepare_work_dir(action)
+        work_dir = self._prepare_work_dir(action, environment, scope)
         with self._emit_step_events(action, scope), collect_outputs(action, work_dir, self._sandbox.output):
             n_tasks = action.resources.tasks
             if n_tasks == 1:
@@ -138,11 +138,15 @@ class CommandRunner:
             out_of_memory = count_oom_kills() > oom_kills_before
             raise self._classify_failure(code, path, environment, err.last_line(), out_of_memory)
 
-    def _prepare_work_dir(self, action: RunAction) -> Path:
-        """Return the working directory; create it if it is in the sandbox and no input has created it."""
+    def _prepare_work_dir(self, action: RunAction, environment: StepEnvironment, scope: Scope) -> Path:
+        """Return the working directory and create it, as DeepSquare does; a container creates its own."""
         folder = self._sandbox.root / action.work_dir
-        if not Path(action.work_dir).is_absolute():
-            folder.mkdir(parents=True, exist_ok=True)
+        if isinstance(environment, HostEnvironment) or self._sandbox.root in (folder, *folder.parents):
+            try:
+                folder.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                detail = f'step "{scope.path}" was not started: its workDir {folder} cannot be created: {error.strerror}'
+                raise StepError("step_failed", detail, _STATUS_NOT_FOUND) from None
         return folder
 
     def _wrap(self, environment: StepEnvironment, command: StepCommand, path: str) -> ProcessSpec:
@@ -158,7 +162,7 @@ class CommandRunner:
         script = "\n".join(filter(None, (job_environment.setup if job_environment else "", action.command)))
         return StepCommand(
             _split_arguments(action.command, scope) if use_entrypoint else (action.shell, "-c", script),
-            self._prepare_work_dir(action),
+            self._sandbox.root / action.work_dir,
             env=self._variables.for_scope(scope, task_env),
             step_env=self._variables.for_step(action.env),
             path_prefix=job_environment.path if job_environment else (),

@@ -287,3 +287,16 @@ def test_nothing_starts_after_stop(harness):
     assert run_expecting_failure(harness, make_trace_step("never")).kind == "terminated"
     assert harness.events("step.started") == []
     assert os.listdir(harness.sandbox.attempt_folder.logs) == []
+
+
+def test_missing_work_dir_is_created(harness, tmp_path):
+    folder = tmp_path / "new" / "deeper"
+    harness.run(make_step("pwd", name="a", work_dir=str(folder)), make_step("pwd", name="b", work_dir="work/x"))
+    assert harness.read_log("a.out").strip() == str(folder)
+    assert harness.read_log("b.out").strip() == str(harness.sandbox.root / "work/x")
+
+
+def test_work_dir_that_cannot_be_created(harness, tmp_path):
+    (tmp_path / "file").touch()
+    error = run_expecting_failure(harness, make_step("pwd", name="a", work_dir=str(tmp_path / "file" / "x")))
+    assert f'step "a" was not started: its workDir {tmp_path}/file/x cannot be created: Not a directory' in str(error)
