@@ -18,8 +18,15 @@ def plan_container(container: Container | None, key_path: KeyPath, context: JobC
     """Plan a container, or return None if there is none or `--no-container` is set."""
     if container is None or context.plan_context.no_container:
         return None
+    image = resolve_image(context.fill_placeholders(container.image), container.registry, context.base_dir)
+    if container.deepsquare_hosted and image.startswith("docker://"):
+        context.report.error(
+            (*key_path, "deepsquareHosted"),
+            f"the image {container.image} exists only on DeepSquare's own machines",
+            "name an image that you can reach, or run on the host with --no-container",
+        )
     return plan.Container(
-        image=resolve_image(context.fill_placeholders(container.image), container.registry, context.base_dir),
+        image=image,
         username=context.register_optional_secret(container.username, (*key_path, "username"), confidential=False),
         password=context.register_optional_secret(container.password, (*key_path, "password")),
         mount_home=container.mount_home,

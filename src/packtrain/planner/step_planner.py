@@ -79,7 +79,7 @@ class StepPlanner:
         return plan.Step(
             name=spec.name or f"{kind}-{position + 1}",
             action=action,
-            depends_on=spec.depends_on,
+            depends_on=tuple(name.lower() for name in spec.depends_on),
             condition=self._context.fill_command(spec.if_ or ""),
             catch=self.plan_level(spec.catch, (*key_path, "catch")),
             finally_=self.plan_level(spec.finally_, (*key_path, "finally")),
@@ -199,7 +199,7 @@ class StepPlanner:
     def _plan_launch(self, spec: steps.LaunchAction, key_path: KeyPath) -> plan.LaunchAction:
         signal = spec.signal_on_parent_step_exit
         nested = self.plan_level(spec.steps, (*key_path, "steps"))
-        return plan.LaunchAction(spec.handle_name or "", _SIGTERM if signal is None else signal, nested)
+        return plan.LaunchAction((spec.handle_name or "").lower(), _SIGTERM if signal is None else signal, nested)
 
     def _plan_use(self, spec: steps.UseAction, key_path: KeyPath) -> plan.UseAction:
         children = _ModuleChildren(self.plan_level(spec.steps, (*key_path, "steps")))

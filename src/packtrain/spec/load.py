@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from packtrain.spec import cross_checks, matrix, output_conflicts, unsupported_keys, validation_messages, yaml_loader
-from packtrain.spec.diagnostics import ERROR, Diagnostic, DiagnosticReport, format_key_path
+from packtrain.spec.diagnostics import ERROR, WARNING, Diagnostic, DiagnosticReport, format_key_path
 from packtrain.spec.model_walk import ModelNode, walk_models
 from packtrain.spec.models.field_types import SpecModel
 from packtrain.spec.models.inputs_outputs import ExpectedOutput
@@ -69,10 +69,22 @@ def load_workflow_text(
     text: str | bytes, filename: str = "workflow.yaml", overrides: Mapping[str, Any] | None = None
 ) -> LoadResult:
     """Load a workflow from text; diagnostics name `filename`."""
-    document = yaml_loader.parse_yaml(text, filename)
+    document = _unwrap_job(yaml_loader.parse_yaml(text, filename))
     if overrides and isinstance(document.value, dict):
         document = replace(document, value={**document.value, **overrides})
     return validate_workflow(document)
+
+
+def _unwrap_job(document: yaml_loader.YamlDocument) -> yaml_loader.YamlDocument:
+    """Return the content of `job:`, which wraps the workflow in requests to DeepSquare's API, as the document."""
+    job = document.value.get("job") if isinstance(document.value, dict) else None
+    if not isinstance(job, dict) or set(document.value) & {"resources", "steps"}:
+        return document
+    position = document.source_map.key_position(("job",))
+    others = ", ".join(str(key) for key in document.value if key != "job")
+    message = "the workflow is read from below `job`" + (f"; these keys beside it are ignored: {others}" * bool(others))
+    notice = Diagnostic(document.source_map.filename, position.line, position.column, WARNING, message)
+    return yaml_loader.YamlDocument(job, document.source_map.below("job"), (*document.diagnostics, notice))
 
 
 def validate_workflow(document: yaml_loader.YamlDocument) -> LoadResult:

@@ -113,6 +113,20 @@ def test_no_container(plan_workflow):
     assert "steps[0].run.workDir /app may not exist" in str(result.diagnostics[0])
 
 
+def test_image_on_deepsquares_machines(plan_workflow):
+    steps = "steps:\n  - run: {command: x, container: {image: %s, deepsquareHosted: true}}\n"
+    (message,) = errors(plan_workflow(steps=steps % "a/b"))
+    assert message.startswith("w.yaml:3:65: the image a/b exists only on DeepSquare's own machines; name an image")
+    assert errors(plan_workflow(steps=steps % "a/b", no_container=True)) == []
+    assert errors(plan_workflow(steps=steps % "/images/b.sif")) == []
+
+
+def test_handles_ignore_case(plan_job):
+    steps = "steps:\n  - launch: {handleName: Bg, steps: []}\n  - {run: {command: x}, dependsOn: [BG]}\n"
+    launch, waiting = plan_job(steps=steps).steps
+    assert (launch.action.handle,) == waiting.depends_on
+
+
 @pytest.mark.parametrize("step_yaml", ["run: {command: ''}", "run: {command: x, shell: ENTRYPOINT}"])
 def test_entrypoint_needs_container(plan_workflow, plan_job, step_yaml):
     steps = f"steps:\n  - {step_yaml}\n"

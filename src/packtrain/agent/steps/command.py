@@ -145,7 +145,9 @@ class CommandRunner:
             try:
                 folder.mkdir(parents=True, exist_ok=True)
             except OSError as error:
-                detail = f'step "{scope.path}" was not started: its workDir {folder} cannot be created: {error.strerror}'
+                detail = (
+                    f'step "{scope.path}" was not started: its workDir {folder} cannot be created: {error.strerror}'
+                )
                 raise StepError("step_failed", detail, _STATUS_NOT_FOUND) from None
         return folder
 

@@ -61,7 +61,7 @@ class Container(SpecModel):
     apptainer: bool | None = None
     """Run with Apptainer; packtrain always does."""
     deepsquare_hosted: bool = False
-    """The image is in DeepSquare's own registry (not supported)."""
+    """The image is on DeepSquare's own machines: an error unless it has a path, or `--no-container` is given."""
     x11: bool = False
     """Mount the X11 socket (not supported)."""
     mount_home: bool = False

@@ -116,10 +116,12 @@ class EnvironmentConfig(SpecModel):
 
 
 class VirtualNetwork(SpecModel):
-    """A network between jobs (not supported)."""
+    """A network between steps (not supported)."""
 
     name: Str
     """Its name."""
+    gateway_address: Str | None = None
+    """Address of its gateway, e.g. 10.0.0.1/24."""
 
 
 MatrixPoint = dict[Identifier, StrOrEmpty]
@@ -161,9 +163,9 @@ class Workflow(SpecModel):
     output: Output | None = None
     """Destination of $DEEPSQUARE_OUTPUT (default: the run's folder)."""
     continuous_output_sync: bool = False
-    """Upload finished files while the job runs; for s3 and file outputs."""
+    """Upload finished files while the job runs; for s3 and file outputs, without effect for others."""
     virtual_networks: tuple[VirtualNetwork, ...] = ()
-    """Networks between jobs (not supported)."""
+    """Networks between steps (not supported)."""
     count: PositiveInt = 1
     """Number of jobs, or of jobs per combination of the matrix."""
     matrix: Matrix | None = None
