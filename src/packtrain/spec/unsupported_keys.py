@@ -12,7 +12,7 @@ from packtrain.spec.diagnostics import ERROR, WARNING, DiagnosticReport
 from packtrain.spec.model_walk import ModelNode
 from packtrain.spec.models.field_types import SpecModel
 from packtrain.spec.models.steps import Container, RunAction
-from packtrain.spec.models.workflow import Workflow, WorkflowModule
+from packtrain.spec.models.workflow import Workflow
 
 
 @dataclass(frozen=True)
@@ -39,9 +39,6 @@ UNSUPPORTED_KEYS: dict[tuple[type[SpecModel], str], UnsupportedKey] = {
     (RunAction, "mapGid"): UnsupportedKey(WARNING, "the command runs under your own group id", (None,)),
     (Container, "x11"): UnsupportedKey(WARNING, "there is no X11 display"),
     (Container, "apptainer"): UnsupportedKey(WARNING, "packtrain runs containers with Apptainer only", (None, True)),
-    (WorkflowModule, "minimumResources"): UnsupportedKey(
-        WARNING, "the minimum is not compared with the job's resources", (None,)
-    ),
 }
 
 

@@ -4,7 +4,8 @@ import textwrap
 
 import pytest
 
-from packtrain.spec.load import load_module_file, load_workflow_file, load_workflow_text
+from packtrain.spec.load import load_module_text, load_workflow_file, load_workflow_text
+from packtrain.spec.models.steps import RENDERED_CHILDREN_MARKER
 
 RESOURCES = "resources: {tasks: 1, cpusPerTask: 1, memPerCpu: 100, gpus: 0}\n"
 STEPS = "steps: [{run: {command: 'true'}}]\n"
@@ -340,20 +341,16 @@ def test_output_with_ambiguous_matrix_key():
 MODULE = "name: m\nsteps:\n"
 
 
-def load_module(path, text):
-    path.write_text(text)
-    return load_module_file(path)
-
-
-def test_module_placeholder(tmp_path):
-    result = load_module(tmp_path / "module.yaml", MODULE + "  - {{ .Step.Steps }}\n  - '{{.Step.Steps}}'\n")
+def test_module_placeholder():
+    text = f"{MODULE}  - {RENDERED_CHILDREN_MARKER}\n  - '{RENDERED_CHILDREN_MARKER}'\n"
+    result = load_module_text(text, "module.yaml")
     assert result.diagnostics == ()
     assert [step.name for step in result.module.steps] == ["{{ .Step.Steps }}"] * 2
 
 
-def test_module_error_names_file(tmp_path):
-    (diagnostic,) = load_module(tmp_path / "module.yaml", MODULE + "  - rum: {command: x}\n").diagnostics
-    assert str(diagnostic) == f"{tmp_path}/module.yaml:3:5: steps[0] has no key 'rum'; did you mean 'run'?"
+def test_module_error_names_file():
+    (diagnostic,) = load_module_text(MODULE + "  - rum: {command: x}\n", "m/module.yaml", (1, 2, 7)).diagnostics
+    assert str(diagnostic) == "m/module.yaml:7:5: steps[0] has no key 'rum'; did you mean 'run'?"
 
 
 def test_headers_are_no_mapping():

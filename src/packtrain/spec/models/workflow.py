@@ -203,7 +203,7 @@ class ModuleInput(SpecModel):
     description: Str = ""
     """Its purpose."""
     default: StrOrEmpty | None = None
-    """Its default value; without one the user must set it."""
+    """Its default value; without one it is empty."""
 
 
 class ModuleOutput(SpecModel):
@@ -215,6 +215,19 @@ class ModuleOutput(SpecModel):
     """Its meaning."""
 
 
+class MinimumResources(SpecModel):
+    """Resources that a job needs to use a module."""
+
+    tasks: NonNegativeInt = 0
+    """Number of tasks."""
+    cpus_per_task: NonNegativeInt = 0
+    """CPUs per task."""
+    mem_per_cpu: Megabytes | None = None
+    """Memory per CPU."""
+    gpus: NonNegativeInt = 0
+    """Number of GPUs."""
+
+
 class WorkflowModule(SpecModel):
     """A module.yaml: reusable steps."""
 
@@ -222,8 +235,8 @@ class WorkflowModule(SpecModel):
     """Name of the module."""
     description: Str = ""
     """What it does."""
-    minimum_resources: Resources | None = None
-    """Minimum resources, for information."""
+    minimum_resources: MinimumResources = MinimumResources()
+    """Minimum resources of the job."""
     inputs: tuple[ModuleInput, ...] = ()
     """Its input variables."""
     outputs: tuple[ModuleOutput, ...] = ()

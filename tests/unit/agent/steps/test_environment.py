@@ -14,7 +14,7 @@ from packtrain.plan import EnvironmentConfig, EnvVar, Input, Resources, Secret, 
 from tests.support.paths import PROJECT_ROOT
 from tests.support.step_harness import StepHarness, make_env_vars, make_step
 
-ONE_TASK = StepResources()
+ONE_TASK, JOB_RESOURCES = StepResources(), Resources()
 DUMP = f"{sys.executable} -I -S -c 'import json, os; print(json.dumps(dict(os.environ)))'"
 
 
@@ -25,7 +25,7 @@ def harness(tmp_path):
     harness.close()
 
 
-def read_variables(harness, *before, step_env=(), resources=ONE_TASK, job_resources=Resources(), **job):
+def read_variables(harness, *before, step_env=(), resources=ONE_TASK, job_resources=JOB_RESOURCES, **job):
     step = make_step(DUMP, name="dump", env=step_env, resources=resources)
     harness.run(*before, step, resources=job_resources, **job)
     return json.loads(harness.read_log("dump.out").splitlines()[-1])
