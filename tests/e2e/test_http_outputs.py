@@ -42,4 +42,14 @@ def test_refused_upload_does_not_repeat_the_steps(workspace, tmp_path):
         workspace.run("run", "workflow.yaml", exit_code=41)
     assert (tmp_path / "count").read_text() == "x\n"
     workspace.run("outputs", exit_code=None)
-    assert "has no outputs" in workspace.stderr
+    assert "has no outputs, because it did not succeed; `packtrain why " in workspace.stderr
+
+
+def test_suggested_commands_repeat_the_options(workspace):
+    workspace.write_file(WORKFLOW.format(url="https://transfer.example", count="count"))
+    options = "--no-container --no-gpu --expect 'a b'"
+    out = workspace.run("check", "workflow.yaml", "--no-gpu", "--no-container", "--expect", "a b")
+    assert f"packtrain plan workflow.yaml {options} " in out
+    assert f"packtrain run workflow.yaml {options} " in out
+    out = workspace.run("plan", "workflow.yaml", "--no-gpu")
+    assert "packtrain run workflow.yaml --no-gpu " in out

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from packtrain import plan
 from packtrain.errors import UsageError
+from packtrain.formatting import pluralize
 from packtrain.planner.containers import plan_container
 from packtrain.planner.plan_context import JobContext
 from packtrain.spec.diagnostics import DiagnosticReport, KeyPath, did_you_mean, format_key_path
@@ -56,9 +57,7 @@ class StepPlanner:
         has_container = self._context.has_container or any(run.container for run in runs)
         are_requested = any(run.resources.gpus_per_task for run in runs)
         if gpus and has_container and not are_requested and not self._context.plan_context.no_container:
-            message = (
-                f"the job has {gpus} GPU{'s' * (gpus > 1)}, but no step requests any, so containers cannot use them"
-            )
+            message = f"the job has {pluralize(gpus, 'GPU')}, but no step requests any, so containers cannot use them"
             self._context.report.warning(
                 ("resources", "gpus"), message, "set `resources: {gpusPerTask: 1}` in the step"
             )
@@ -172,12 +171,14 @@ class StepPlanner:
         """Report steps that request more than their job."""
         job = self._context.resources
         requests = {
-            "GPUs": (resources.tasks * resources.gpus_per_task, job.gpus),
-            "CPUs": (resources.tasks * resources.cpus_per_task, job.cpus),
+            "GPU": (resources.tasks * resources.gpus_per_task, job.gpus),
+            "CPU": (resources.tasks * resources.cpus_per_task, job.cpus),
         }
         for unit, (requested, available) in requests.items():
             if requested > available:
-                message = f"{format_key_path(key_path)} requests {requested} {unit}, but the job has {available}"
+                message = (
+                    f"{format_key_path(key_path)} requests {pluralize(requested, unit)}, but the job has {available}"
+                )
                 self._context.report.error((*key_path, "resources"), message, "see `resources` at the top")
 
     def plan_env(self, specs: Sequence[steps.EnvVar], key_path: KeyPath) -> tuple[plan.EnvVar, ...]:

@@ -56,12 +56,14 @@ class Outputs:
         files: All files.
         has_folder_per_job: Whether `download` creates a folder for each job, because there are several.
         resolve_secret: Returns the values of credentials.
+        missing_reason: Why there are no files, as the end of a sentence.
     """
 
     run: str
     files: tuple[OutputFile, ...]
     has_folder_per_job: bool
     resolve_secret: SecretResolver = field(repr=False)
+    missing_reason: str = field(default="", repr=False)
 
     def download(
         self, folder: str | Path, on_progress: OnFileProgress = lambda file, done_bytes: None
@@ -99,7 +101,7 @@ class Outputs:
     def require_files(self) -> None:
         """Raise NotFoundError if there are no files."""
         if not self.files:
-            raise NotFoundError(f"the run {self.run} has no outputs yet; `packtrain ps {self.run}` shows its status")
+            raise NotFoundError(f"the run {self.run} has no outputs{self.missing_reason}")
 
 
 def list_outputs(store: SqliteStore, run_info: RunInfo, job_id: str | None = None) -> Outputs:
@@ -116,7 +118,15 @@ def list_outputs(store: SqliteStore, run_info: RunInfo, job_id: str | None = Non
     succeeded = [job for job in jobs if _has_outputs(state, job)]
     uploads = _read_http_uploads(store, state, succeeded)
     files = tuple(file for job in succeeded for file in _list_files(job, uploads.get(job.id, {}), resolve_secret))
-    return Outputs(run_info.run, files, len(jobs) > 1, resolve_secret)
+    return Outputs(run_info.run, files, len(jobs) > 1, resolve_secret, _missing_reason(state, jobs, succeeded))
+
+
+def _missing_reason(state: RunState, jobs: Sequence[Job], succeeded: Sequence[Job]) -> str:
+    if succeeded:
+        return ": the steps wrote no files to $DEEPSQUARE_OUTPUT"
+    if all(job.id in state.jobs and state.jobs[job.id].result for job in jobs):
+        return f", because it did not succeed; `packtrain why {state.run}` explains it"
+    return f" yet; `packtrain ps {state.run}` shows its status"
 
 
 def _has_outputs(state: RunState, job: Job) -> bool:
