@@ -34,7 +34,7 @@ test: check ## run everything that CI runs
 	$(MAKE) --no-print-directory worker39
 
 unit: install ## run the fast tests, under a minute
-	$(BIN)/pytest -n 3 -m 'not slow' tests/unit tests/architecture
+	$(BIN)/pytest -n 4 -m 'not slow' tests/unit tests/architecture
 
 worker39: install ## run the tests of the worker code on a real Python 3.9
 	$(BIN)/python -m testbed.python39 -m pytest -c testbed/python39.ini --rootdir . -n 3 tests/unit/plan tests/unit/events tests/unit/transfer tests/unit/agent tests/unit/torch tests/unit/plugin tests/unit/stream

@@ -27,6 +27,7 @@ TOOL_REQUIREMENTS = (
     "iniconfig==2.1.*",
     "packaging==26.*",
     "pluggy==1.6.*",
+    "google-crc32c==1.7.*",
     "sortedcontainers==2.4.*",
     "tomli==2.2.*",
     "typing-extensions==4.14.*",
@@ -39,7 +40,7 @@ def python_path() -> Path:
 
 
 def site_packages_dir() -> Path:
-    """Return a folder for PYTHONPATH with pytest and hypothesis for Python 3.9."""
+    """Return a folder for PYTHONPATH with pytest, hypothesis and a compiled CRC-32C for Python 3.9."""
     folder = debian.cache_dir() / f"python3.9-site-{zlib.crc32(' '.join(TOOL_REQUIREMENTS).encode()):08x}"
     with debian.file_lock(folder.with_name(folder.name + ".lock")):
         if not folder.exists():

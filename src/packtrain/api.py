@@ -9,6 +9,7 @@ import subprocess
 import threading
 import time
 import warnings
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,22 +18,23 @@ from typing import TYPE_CHECKING, Any
 from packtrain import services
 from packtrain.errors import NotFoundError, UnavailableError, UsageError
 from packtrain.events import Event
-from packtrain.plan import Digest, RunFolder
+from packtrain.plan import Digest
 from packtrain.runs import control
 from packtrain.runs.logs import JobLogReader
-from packtrain.runs.outputs import Outputs, list_outputs
 from packtrain.state import JobState, RunState
 from packtrain.state.run import run_status
 from packtrain.store import RunInfo
 from packtrain.views.event_feed import EventFeed
 
 if TYPE_CHECKING:  # slow to import
+    from rich.console import Console, ConsoleOptions, RenderableType
+
     from packtrain.report.build import Report
+    from packtrain.runs.outputs import Outputs
     from packtrain.submission.load_workflow import WorkflowSource
 
-_RENDER_WIDTH, _MAX_ROWS_SHOWN = 120, 20
 _POLL_INTERVAL_S = 0.1
-_COLLECT_INTERVAL_S = 5.0  # between requests to the engine of a run without a supervisor
+_COLLECT_INTERVAL_S = 2.0  # a run without a supervisor: how often its engine is asked at most
 
 # Supervisors that stop their run when this process ends. Also keeps the pipes open on which they depend.
 _owned_supervisors: dict[str, subprocess.Popen[bytes]] = {}
@@ -61,7 +63,7 @@ def submit(
 
     Args:
         workflow: The path of a workflow file or an HTCondor submit file, or a mapping with the keys of a workflow file.
-        engine: Where the jobs run: `local` or `htcondor`.
+        engine: Where the jobs run: `local`, `htcondor` or `slurm`.
         matrix: Replaces the matrix of the workflow, for example `{"lr": [0.1, 0.01]}`.
         detach: Whether the run continues when this process ends.
         expect: Files that the outputs must contain, in addition to those of the workflow.
@@ -197,6 +199,7 @@ class Run:
         name: The name of the workflow.
         engine: The name of the engine.
         folder: The folder of the run, with its plan and logs.
+        created_at: When the run was created, as Unix time.
     """
 
     def __init__(self, run_info: RunInfo) -> None:
@@ -205,6 +208,7 @@ class Run:
         self.name: str = run_info.name
         self.engine: str = run_info.engine
         self.folder: Path = run_info.folder
+        self.created_at: float = run_info.created_at
         self._per_thread = threading.local()  # a connection to the store belongs to one thread
         self._next_collect_at = 0.0
 
@@ -235,10 +239,11 @@ class Run:
         """Return the current state; without a supervisor, ask the engine for news of the attempts first."""
         feed = self._feed()
         feed.poll()
-        if time.monotonic() > self._next_collect_at and not feed.state.is_finished and not self._has_supervisor():
-            services.refresh_state(services.open_store(), self._run_info)
+        if not feed.state.is_finished and time.monotonic() > self._next_collect_at:
             self._next_collect_at = time.monotonic() + _COLLECT_INTERVAL_S
-            feed.poll()
+            if not self._has_supervisor():
+                services.refresh_state(services.open_store(), self._run_info)
+                feed.poll()
         return feed.state
 
     def _has_supervisor(self) -> bool:
@@ -259,6 +264,11 @@ class Run:
     def jobs(self) -> list[Job]:
         """The jobs, in the order of the matrix."""
         return [Job(self, job_id) for job_id in self._load_state().jobs]
+
+    @property
+    def job_counts(self) -> dict[str, int]:
+        """The number of jobs by status, without statuses that no job has."""
+        return dict(Counter(job.status.value for job in self._load_state().jobs.values()))
 
     def job(self, id: str | int) -> Job:  # noqa: A002
         """Return one job.
@@ -330,7 +340,7 @@ class Run:
         """
         from packtrain.views.live_display import open_live_display
 
-        with open_live_display(self, self._render) as update:
+        with open_live_display(self) as update:
             for _ in self._until_ended(timeout):
                 update()
         return self.status
@@ -370,6 +380,8 @@ class Run:
         problem = control.cancel_jobs(store, self._run_info, jobs, reason, wait=wait) if jobs else ""
         if problem:
             warnings.warn(problem, stacklevel=2)
+        if wait and self.done():
+            self._reap_supervisor()
 
     def resume(self, *, detach: bool = False) -> Run:
         """Continue a run without a supervisor: live attempts are found again, jobs that did not succeed are retried.
@@ -404,6 +416,8 @@ class Run:
             NotFoundError: The run has no such job.
             FailedError: The outputs cannot be listed.
         """
+        from packtrain.runs.outputs import list_outputs
+
         job = None if job_id is None else self.job(job_id).id
         return list_outputs(services.open_store(), self._run_info, job)
 
@@ -419,16 +433,38 @@ class Run:
         store = services.open_store()
         return build_report(load_job_history(store, self._run_info, services.refresh_state(store, self._run_info)))
 
-    def _render(self) -> Any:
+    def to_dict(self) -> dict[str, Any]:
+        """Return the run and its jobs as `packtrain ps --json` prints them.
+
+        Returns:
+            Values of JSON.
+        """
+        from packtrain.views.job_json import run_to_json
+
+        return run_to_json(self._run_info, self._load_state(), self._has_supervisor())
+
+    def render(self, width: int = 120, max_rows: int = 20) -> RenderableType:
+        """Return the jobs as a table for a terminal, which `rich` can print.
+
+        Args:
+            width: Number of columns.
+            max_rows: Maximum number of jobs.
+
+        Returns:
+            The table.
+        """
         from packtrain.views.run_table import render_run
 
-        return render_run(self._load_state(), self._has_supervisor(), _RENDER_WIDTH, _MAX_ROWS_SHOWN)
+        return render_run(self._load_state(), self._has_supervisor(), width, max_rows)
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
+        yield self.render(options.max_width, max(5, console.height - 4))
 
     def _repr_html_(self) -> str:
         """Return the jobs as a table for notebooks."""
         from packtrain.views.live_display import render_html
 
-        return render_html(self._render(), _RENDER_WIDTH)
+        return render_html(self.render())
 
 
 @dataclass(frozen=True)
@@ -506,7 +542,7 @@ class Job:
         Returns:
             The text.
         """
-        reader = JobLogReader(RunFolder(self.run.folder), agent_logs=agent)
+        reader = JobLogReader(self.run.folder, agent_logs=agent)
         return "".join(f"{line}\n" for _, line in reader.read_new_lines(self._state, final=True))
 
     def outputs(self) -> Outputs:

@@ -14,7 +14,6 @@ from packtrain.engines.api import Capabilities, Engine, SubmitRequest
 from packtrain.engines.htcondor import CAPABILITIES as HTCONDOR
 from packtrain.engines.htcondor import HtcondorEngine, capabilities_for
 from packtrain.engines.htcondor.condor_client import CondorClient
-from packtrain.engines.htcondor.run_settings import RunSettings, SitePreferences
 from packtrain.engines.local import LocalEngine, capabilities
 from packtrain.engines.slurm import CAPABILITIES as SLURM
 from packtrain.engines.slurm import SlurmEngine
@@ -25,7 +24,7 @@ from packtrain.state.site_history import SiteHistory
 from packtrain.store import Lease, RunInfo, SqliteStore, store_path
 from packtrain.supervise import Collector, Supervisor
 from packtrain.supervise.lease import is_holder_alive
-from packtrain.supervise.policies import PolicyConfig
+from packtrain.views.event_feed import EventFeed
 
 if TYPE_CHECKING:
     from packtrain.engines.htcondor.access_point_checks import AccessPointCheck
@@ -67,22 +66,6 @@ def load_site_history(store: SqliteStore, engine: str = "") -> SiteHistory:
     return SiteHistory.from_observations(store.observations(), time.time(), engine)
 
 
-def load_initially_avoided(run_info: RunInfo) -> dict[str, str]:
-    """Return the sites and nodes that the run avoids since it was created, with the reasons."""
-    path = RunFolder(run_info.folder).htcondor / "run_settings.json"
-    preferences = RunSettings.read(path).site_preferences if path.exists() else SitePreferences()
-    return {**preferences.avoid_sites, **preferences.avoid_nodes}
-
-
-def load_policy_config(run_info: RunInfo) -> PolicyConfig:
-    """Return the policy configuration of a run, or the defaults if its folder is gone."""
-    path = RunFolder(run_info.folder).plan
-    if not path.exists():
-        return PolicyConfig()
-    plan = read_plan(path)
-    return PolicyConfig.from_plan(plan, engine_capabilities(run_info.engine, plan))
-
-
 def check_access_point() -> list[AccessPointCheck]:
     """Check the HTCondor pool of this access point."""
     from packtrain.engines.htcondor import access_point_checks
@@ -119,11 +102,9 @@ def find_job(store: SqliteStore, target: str) -> tuple[RunInfo, str | None]:
 
 def load_state(store: SqliteStore, run: str) -> RunState:
     """Build the state of a run from its stored events and progress."""
-    state = RunState(run)
-    for stored in store.events(run):
-        state.apply(stored.event, stored.received_at)
-    state.update_progress(store.progress(run))
-    return state
+    feed = EventFeed(store, run)
+    feed.read()
+    return feed.state
 
 
 def live_supervisor_lease(store: SqliteStore, run: str) -> Lease | None:
@@ -135,7 +116,9 @@ def live_supervisor_lease(store: SqliteStore, run: str) -> Lease | None:
 
 def refresh_state(store: SqliteStore, run_info: RunInfo) -> RunState:
     """Return the state of a run; without a live supervisor, collect the events of its agents first."""
-    state = load_state(store, run_info.run)
+    feed = EventFeed(store, run_info.run)
+    feed.read()
+    state = feed.state
     if state.is_finished or live_supervisor_lease(store, run_info.run) or not RunFolder(run_info.folder).plan.exists():
         return state
     folder = RunFolder(run_info.folder)
@@ -151,4 +134,5 @@ def refresh_state(store: SqliteStore, run_info: RunInfo) -> RunState:
         Collector(store, run_info.run, folder, engine.capabilities.has_shared_folder).collect(
             state, engine.recover(live)
         )
-    return load_state(store, run_info.run)
+    feed.read()
+    return state

@@ -93,7 +93,7 @@ class Cluster:
         )
         try:
             self.start("munged")
-            self._wait_until((self.folder / "munge/socket").exists, "munged did not start")
+            self.wait_until((self.folder / "munge/socket").exists, "munged did not start")
             if self.accounting:
                 self._start_accounting()
             self.start("slurmctld")
@@ -131,7 +131,7 @@ class Cluster:
     def cancel_all(self) -> None:
         """Cancel all jobs and wait until they have left their nodes."""
         self.run(["scancel", "--user", self.user])
-        self._wait_until(lambda: not self.run(["squeue", "-h"]).stdout, "cancelled jobs still run")
+        self.wait_until(lambda: not self.run(["squeue", "-h"]).stdout, "cancelled jobs still run")
 
     def start(self, name: str) -> int:
         """Start a daemon, a key of `pids`, and return its process id."""
@@ -155,7 +155,7 @@ class Cluster:
     def stop(self, name: str) -> None:
         """End a daemon so that it saves its state, and wait for its end."""
         self.kill(name, signal.SIGTERM)
-        self._wait_until(lambda: not Path(f"/proc/{self.pids[name]}").exists(), f"{name} did not stop")
+        self.wait_until(lambda: not Path(f"/proc/{self.pids[name]}").exists(), f"{name} did not stop")
 
     def kill_job_steps(self, node_name: str) -> int:
         """Kill the slurmstepd processes of all jobs on a node, and return how many there were.
@@ -183,7 +183,7 @@ class Cluster:
 
     def wait_for_controller(self) -> None:
         """Wait until slurmctld answers."""
-        self._wait_until(
+        self.wait_until(
             lambda: self.run(["scontrol", "ping"], check=False).returncode == 0, "slurmctld does not answer"
         )
 
@@ -194,7 +194,7 @@ class Cluster:
             output = self.run(["sinfo", "-h", "-N", "-p", "main", "-o", "%T"], check=False).stdout
             return sum(state in ("idle", "mixed") for state in output.split()) >= len(self.nodes)
 
-        self._wait_until(are_nodes_up, "the nodes did not become idle")
+        self.wait_until(are_nodes_up, "the nodes did not become idle")
 
     def _daemon_argv(self, name: str) -> list[str]:
         folder = self.folder
@@ -222,9 +222,9 @@ class Cluster:
         if not (self.folder / "db/data/mysql").exists():
             self._create_database()
         self.start("mariadbd")
-        self._wait_until((self.folder / "db/socket").exists, "mariadbd did not start")
+        self.wait_until((self.folder / "db/socket").exists, "mariadbd did not start")
         self.start("slurmdbd")
-        self._wait_until(lambda: _is_listening(self._ports.slurmdbd), "slurmdbd did not start")
+        self.wait_until(lambda: _is_listening(self._ports.slurmdbd), "slurmdbd did not start")
 
     def _create_database(self) -> None:
         """Create the system tables, which slurmdbd's stored procedures need, and an empty database.
@@ -249,7 +249,8 @@ class Cluster:
             "--innodb-data-file-path=ibdata1:1M:autoextend", "--innodb-undo-tablespaces=0",
         ]  # fmt: skip
 
-    def _wait_until(self, condition: Callable[[], bool], message: str) -> None:
+    def wait_until(self, condition: Callable[[], bool], message: str) -> None:
+        """Wait until the condition is true. Raises TimeoutError with the message and the path of the logs."""
         deadline = time.monotonic() + _START_TIMEOUT_S
         while not condition():
             if time.monotonic() > deadline or self._init is None or self._init.poll() is not None:

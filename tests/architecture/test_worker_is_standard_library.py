@@ -10,7 +10,7 @@ import packtrain
 from packtrain.engines.bundle import PLUGIN_PACKAGES, WORKER_MODULES, WORKER_PACKAGES, worker_files
 
 NEWER_THAN_3_9 = {"tomllib", "compression", "annotationlib", "pathlib.types", "concurrent.interpreters"}
-SHARED_NAMES = ("errors", "backoff", "fileutil", "__version__")
+SHARED_NAMES = ("errors", "backoff", "fileutil", "formatting", "__version__")
 SHARED_MODULES = {"packtrain.condor.classads"}
 OWN_MODULES = {"packtrain"} | {f"packtrain.{name}" for name in (*WORKER_PACKAGES, *PLUGIN_PACKAGES, *SHARED_NAMES)}
 NEED_TORCH = ("torch/sampler.py", "torch/streaming.py")  # only programs with torch import them

@@ -172,8 +172,13 @@ SCRIPT = """
 import json, os, sys, packtrain
 run = packtrain.submit(json.loads(sys.argv[1]), detach=sys.argv[2] == "detach")
 while not os.path.exists("started"): pass
-print(run.id, flush=True)
-input()
+try:
+    print(run.id, flush=True)
+    run.wait() if sys.argv[3:] else input()
+except KeyboardInterrupt:
+    print(run.status, flush=True)
+    run.cancel()
+    print(run.status, flush=True)
 """
 
 
@@ -198,9 +203,17 @@ def test_detached_run_continues(folder, end):
     run.cancel()
 
 
-def start_script(mode):
-    command = [sys.executable, "-c", SCRIPT, json.dumps(make_waiting_workflow()), mode]
-    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+def test_interrupted_wait_does_not_stop_the_run():
+    """Ctrl-C reaches the whole process group, but not the supervisor."""
+    script = start_script("own", "wait")
+    script.stdout.readline()
+    os.killpg(script.pid, signal.SIGINT)
+    assert script.communicate(timeout=120)[0].split() == ["running", "cancelled"]
+
+
+def start_script(*arguments):
+    command = [sys.executable, "-c", SCRIPT, json.dumps(make_waiting_workflow()), *arguments]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True)
 
 
 def end_script(script, end):

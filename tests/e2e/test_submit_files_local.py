@@ -8,6 +8,7 @@ import pytest
 
 from testbed import apptainer
 from testbed.http_server import HttpServer, ResponseFault
+from tests.support import self_checkpointing
 from tests.support.cli_runs import Workspace
 
 pytestmark = pytest.mark.slow
@@ -113,10 +114,10 @@ def test_remapped_outputs(workspace, served):
 
 def test_unsupported_commands(workspace, served):
     with HttpServer(served) as origin:
-        write_submit_file(workspace, origin, more="checkpoint_exit_code = 85\nsuccess_exit_code = 4")
+        write_submit_file(workspace, origin, more="checkpoint_destination = osdf:///x\nsuccess_exit_code = 4")
         workspace.run("run", "job.sub", exit_code=2)
         assert origin.requests == []
-    assert "job.sub:14:1: checkpoint_exit_code is not supported" in workspace.stderr
+    assert "job.sub:14:1: checkpoint_destination is not supported" in workspace.stderr
     assert "job.sub:15:1: success_exit_code is not supported" in workspace.stderr
     assert not (workspace.folder / ".packtrain").exists()
 
@@ -161,3 +162,66 @@ def test_in_a_container(tmp_path):
     )
     workspace.run("run", "job.sub")
     assert (workspace.folder / "inside.txt").read_text() == "1 2 3\n"
+
+
+def count_starts(workspace, name="example.out"):
+    lines = (workspace.folder / name).read_text().splitlines()
+    return [line for line in lines if line.startswith("Starting")]
+
+
+def test_self_checkpointing_example(workspace):
+    """HTCondor's own example: exit code 85 means “saved, continue”, and costs no attempt."""
+    workspace.write_file(self_checkpointing.PROGRAM.replace("PACE", "0"), "example.py")
+    workspace.write_file(self_checkpointing.SUBMIT + "", "job.sub")
+    workspace.run("run", "job.sub")
+    assert count_starts(workspace) == self_checkpointing.STARTS
+    assert (workspace.folder / "example.out").read_text().endswith("Computation complete\n")
+    restored = [event.data["path"] for event in workspace.read_events("checkpoint.restored")]
+    assert restored == ["example.checkpoint"] * 3
+    state = workspace.run_json("ps", workspace.run_folder().name)
+    assert "failed" not in str(state["jobs"])
+
+
+def test_other_exit_code_and_all_new_files(workspace):
+    """Without a list, every new file is the checkpoint, also an empty one; unchanged inputs are not."""
+    workspace.write_file("0\n", "numbers.txt")
+    workspace.write_file(
+        "#!/bin/sh\ntest -e mark && { echo resumed with $(cat state); exit 0; }\n"
+        "echo 1 > state; touch mark; mkdir sub; exit 77\n",
+        "run.sh",
+    )
+    workspace.write_file(
+        "CheckpointExitCode = 77\nexecutable = run.sh\noutput = out.txt\ntransfer_input_files = numbers.txt\nqueue\n",
+        "job.sub",
+    )
+    workspace.run("run", "job.sub")
+    assert (workspace.folder / "out.txt").read_text() == "resumed with 1\n"
+    (saved,) = workspace.read_events("checkpoint.saved")
+    assert saved.data["bytes"] == 2, "state and the empty mark, but no input"
+
+
+def test_exit_85_without_a_checkpoint_fails(workspace):
+    workspace.write_file("#!/bin/sh\nexit 85\n", "run.sh")
+    workspace.write_file(
+        "checkpoint_exit_code = 85\ntransfer_checkpoint_files = state\nexecutable = run.sh\nqueue\n", "job.sub"
+    )
+    workspace.run("run", "job.sub", exit_code=None)
+    assert workspace.exit_code not in (0, 1, 2)
+    assert "no checkpoint was saved" in workspace.run("why")
+
+
+def test_url_for_the_plugins_of_a_pool(workspace):
+    """Only HTCondor can fetch it, unless it is a file of this machine."""
+    workspace.write_file("#!/bin/sh\ncat data.txt > copy.txt\n", "run.sh")
+    submit = "executable = run.sh\ntransfer_input_files = file://{}\nqueue\n"
+    workspace.write_file(submit.format("/no/where/data.txt"), "job.sub")
+    workspace.run("check", "job.sub", exit_code=2)
+    assert "job.sub:2:1: file:///no/where/data.txt can be fetched only by the transfer plugins" in workspace.stderr
+    (workspace.folder / "staging").mkdir()
+    (workspace.folder / "staging" / "data.txt").write_text("staged\n")
+    workspace.write_file(submit.format(workspace.folder / "staging/data.txt"), "job.sub")
+    workspace.run("run", "job.sub")
+    assert (workspace.folder / "copy.txt").read_text() == "staged\n"
+    workspace.write_file("container_image = file:///no/where/image.sif\nexecutable = run.sh\nqueue\n", "job.sub")
+    workspace.run("check", "job.sub", exit_code=2)
+    assert "file:///no/where/image.sif does not exist on this machine" in workspace.stderr

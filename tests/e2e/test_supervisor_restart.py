@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 from click.testing import CliRunner
 
-from packtrain.cli.commands.start import supervise
+from packtrain.cli.commands.start.supervise import command
 from packtrain.errors import UnavailableError
+from packtrain.runs import supervise
 from packtrain.store import SqliteStore
 from packtrain.supervise import Supervisor
 from tests.support.cli_runs import Workspace
@@ -48,7 +49,7 @@ def test_other_supervisor_is_final(workspace, monkeypatch):
     run, store = finish_run(workspace, monkeypatch)
     store.acquire_lease(run, "1/2/3/4", "elsewhere", 1, 3600.0, lambda lease: False)
     monkeypatch.setattr(supervise, "LEASE_TTL_S", 0.1)
-    result = CliRunner().invoke(supervise.command, [run, "--in-schedd"])
+    result = CliRunner().invoke(command, [run, "--in-schedd"])
     assert isinstance(result.exception, UnavailableError) and "already has a supervisor" in str(result.exception)
 
 
@@ -61,8 +62,8 @@ def test_temporary_error_makes_schedd_retry(workspace, monkeypatch, where):
         raise UnavailableError("not now")
 
     monkeypatch.setattr(*((supervise, where) if where == "acquire_lease" else (Supervisor, where)), refuse)
-    assert CliRunner().invoke(supervise.command, [run, "--in-schedd"]).exit_code == 1
-    assert isinstance(CliRunner().invoke(supervise.command, [run]).exception, UnavailableError)
+    assert CliRunner().invoke(command, [run, "--in-schedd"]).exit_code == 1
+    assert isinstance(CliRunner().invoke(command, [run]).exception, UnavailableError)
 
 
 def finish_run(workspace, monkeypatch) -> tuple[str, SqliteStore]:

@@ -14,6 +14,7 @@ from packtrain.spec import placeholders
 from testbed import apptainer
 from testbed.federation import Federation
 from testbed.http_server import HttpServer
+from tests.support import self_checkpointing
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("pool-2"), pytest.mark.timeout(600)]
 
@@ -130,6 +131,68 @@ def test_image_without_python(workspace, served):
     )
     models = [(workspace.run_folder() / f"jobs/{n}/output/model.pt").read_text() for n in range(2)]
     assert [text.split(" at ")[0] for text in models] == ["words\nseed 0", "words\nseed 1"]
+
+
+def test_url_for_the_plugins_of_the_pool(workspace):
+    """`file:///…` is a path on the execution points, which HTCondor's own plugin fetches."""
+    staging = workspace.folder / "staging"
+    staging.mkdir()
+    (staging / "data.txt").write_text("staged\n")
+    workspace.write_file("#!/bin/sh\ncat data.txt > copy.txt\n", "run.sh")
+    workspace.write_file(
+        f"executable = run.sh\ntransfer_input_files = file://{staging}/data.txt\n"
+        'requirements = GLIDEIN_ResourceName =!= "nowhere"\nqueue\n',
+        "job.sub",
+    )
+    workspace.run("run", "job.sub", "--on", "htcondor")
+    assert (workspace.folder / "copy.txt").read_text() == "staged\n"
+    text = next(workspace.run_folder().glob("htcondor/*.sub")).read_text()
+    assert 'stringListIMember("file", TARGET.HasFileTransferPluginMethods)' in text
+    assert f"file://{staging}/data.txt" in text
+    fetched = [e.data for e in workspace.read_events("stage.ended") if e.data["stage"] == "fetch"]
+    assert fetched[0]["bytes"] >= len("staged\n"), "its bytes are counted"
+
+
+def test_self_checkpointing_example(workspace):
+    """HTCondor's own example, unchanged: it counts, exits with code 85, is evicted and resumed."""
+    workspace.write_file(self_checkpointing.PROGRAM.replace("PACE", "1"), "example.py")
+    workspace.write_file(self_checkpointing.SUBMIT, "job.sub")
+    run = workspace.start("run", "job.sub", "--on", "htcondor")
+    workspace.wait_for(lambda: "checkpoint.restored" in _read_event_log(workspace))
+    workspace.pool.run_as_user(["condor_vacate_job", "-constraint", "JobUniverse == 5"], check=False)
+    _, stderr = run.communicate(timeout=400)
+    assert run.returncode == 0, stderr
+    lines = (workspace.folder / "example.out").read_text().splitlines()
+    starts = [line for line in lines if line.startswith("Starting")]
+    assert set(starts) == set(self_checkpointing.STARTS), "it never starts from the beginning again"
+    assert starts.count("Starting from 0") == 1
+    assert lines[-1] == "Computation complete"
+    assert "\n004 (" in _read_event_log(workspace), "it was evicted"
+    submit_text = next(workspace.run_folder().glob("htcondor/*.sub")).read_text()
+    assert "is_resumable" in submit_text and "checkpoint_exit_code" in submit_text
+
+
+def test_files_of_an_evicted_job(workspace):
+    """ON_EXIT_OR_EVICT: the next start finds what the last one wrote, although it saved no checkpoint."""
+    gate = workspace.folder / "gate"
+    script = (
+        "#!/bin/sh\nif [ -e state ]; then echo resumed; exit 0; fi\necho 1 > state\necho first\n"
+        f"touch {gate}; while :; do sleep 0.2; done\n"
+    )
+    workspace.write_file(script, "run.sh")
+    workspace.write_file(
+        "executable = run.sh\noutput = out.txt\nwhen_to_transfer_output = ON_EXIT_OR_EVICT\nqueue\n", "job.sub"
+    )
+    run = workspace.start("run", "job.sub", "--on", "htcondor")
+    workspace.wait_for(gate.exists)
+    workspace.pool.run_as_user(["condor_vacate_job", "-constraint", "JobUniverse == 5"])
+    _, stderr = run.communicate(timeout=400)
+    assert run.returncode == 0, stderr
+    assert (workspace.folder / "out.txt").read_text().splitlines() == ["first", "resumed"]
+
+
+def _read_event_log(workspace):
+    return "".join(path.read_text() for path in workspace.folder.glob(".packtrain/runs/*/htcondor/event.log"))
 
 
 ARGUMENTS = (

@@ -42,7 +42,8 @@ def test_any_observations(observed, seed):
     assert SiteHistory.from_observations(shuffled, NOW) == history
     for locations, avoided in ((history.sites, history.avoided_sites), (history.nodes, history.avoided_nodes)):
         assert not avoided or set(avoided) < set(locations), "a run that avoids every site never runs"
-        assert all(row.failure_rate <= 1 for row in build_site_rows(locations, avoided))
+    for kind in ("site", "node", "cache"):
+        assert all(row.failure_rate <= 1 for row in build_site_rows(history, kind))
     preferences = SitePreferences.from_history(history, "d")
     assert SitePreferences(**json.loads(json.dumps(vars(preferences)))) == preferences
     assert all(rank >= -100 for rank in preferences.ranks.values())

@@ -8,9 +8,11 @@ from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from packtrain.condor.hold_codes import HOLD_CODES
 from packtrain.engines.htcondor.tracking.job_tracker import JobTracker
 from packtrain.events import Event, kinds
 from packtrain.plan import RunFolder
@@ -125,6 +127,17 @@ def phase_totals(job: JobRecord) -> Counter[Phase]:
     for span in (*job.waits, *(span for execution in job.executions for span in execution.spans)):
         totals[span.phase] += span.duration_s
     return +totals
+
+
+@pytest.mark.parametrize("code", sorted(HOLD_CODES))
+def test_run_and_log_agree_on_holds(code: int, tmp_path: Path) -> None:
+    """A hold has the same category, whether it is read from the log or from the stored events."""
+    log = UserLogBuilder().submit(0, "0", "0-1").execute(0).hold(0, "a reason", code)
+    path = tmp_path / "run.log"
+    path.write_bytes(log.data)
+    (from_log,), (from_run,) = read_history([str(path)]).jobs, read_log_as_run(log.data, Random(1)).jobs
+    assert from_log.category is from_run.category
+    assert from_log.executions[0].category is from_run.executions[0].category
 
 
 @settings(max_examples=200, deadline=None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -205,10 +206,16 @@ def summarize_state(state: RunState) -> Any:
         e.attempt_id: job.has_cancel_decision(e.attempt_id) for job in state.jobs.values() for e in job.executions
     }
     accepted = {name: (job.accepted_attempt_id, dict(job.moves)) for name, job in state.jobs.items()}
+    attempts = {
+        a.id: (*replace(a, timeline=None).__dict__.items(), a.timeline and a.timeline.waits(2000.0))
+        for job in state.jobs.values()
+        for a in job.attempts.values()
+    }
     return (
         jobs,
         cancelled,
         accepted,
+        attempts,
         round_times(summarize_times(state)),
         state.is_supervised,
         state.is_finished,
@@ -237,6 +244,21 @@ def test_reads_change_nothing(events: list[Event], offset: int) -> None:
         if number % 3 == offset % 3:
             summarize_state(state)
     assert summarize_state(state) == summarize_state(fold(RUN, events))
+
+
+@settings(max_examples=50, deadline=None)
+@given(histories(), st.integers(0, 60))
+def test_later_events_do_not_change_a_state(events: list[Event], n_first: int) -> None:
+    state = RunState(RUN)
+    for event in events[:n_first]:
+        state.apply(event)
+    before = dict(state.jobs)
+    for event in events[n_first:]:
+        state.apply(event)
+    for job_id, expected in fold(RUN, events[:n_first]).jobs.items():
+        job = before[job_id]
+        assert (job.status, job.executions, job.result) == (expected.status, expected.executions, expected.result)
+        assert (job.counted_failures, job.open_requests) == (expected.counted_failures, expected.open_requests)
 
 
 @settings(max_examples=50, deadline=None)

@@ -5,18 +5,10 @@ As on HTCondor, waiting attempts are reported once with a reason.
 
 from __future__ import annotations
 
-import shlex
-import sys
-from pathlib import Path
-from typing import Any
-
 import pytest
 
-from packtrain.engines.api import SubmitRequest
 from packtrain.engines.updates import ExecutionStarted, Gone, Running
 from packtrain.events import kinds
-from packtrain.plan import Job, Limits, Plan, Resources, write_plan
-from testbed import condor
 from tests.contracts.test_engine_contract import (  # noqa: F401
     has_started,
     test_attempt_ends_with_exit_code,
@@ -32,40 +24,10 @@ from tests.contracts.test_engine_contract import (  # noqa: F401
     test_two_engines_start_an_attempt_once,
     test_wait_returns_early,
 )
-from tests.support.pool_updates import AGENT_SCRIPT, FakeEngineHarness, all_gone, poll_until
-from tests.support.remote_engine import RemoteEngine
+from tests.support.pool_updates import all_gone, poll_until
+from tests.support.slurm_engine import SlurmEngineHarness
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("slurm"), pytest.mark.timeout(600)]
-# Only node n1 is that large, so that one job runs at a time.
-LARGE = Resources(cpus_per_task=16, mem_per_cpu_mb=100)
-
-
-class SlurmEngineHarness(FakeEngineHarness):
-    """A run folder that all nodes share."""
-
-    def __init__(self, root: Path, cluster: Any) -> None:
-        super().__init__(root)
-        self._cluster, self._engines = cluster, []
-        jobs = tuple(Job(str(n), (), LARGE, Limits(grace_s=1.0), ()) for n in range(9))
-        write_plan(Plan("run-1", "run", "slurm", jobs), self.folder.plan)
-        command = f"exec {shlex.quote(sys.executable)} {shlex.quote(str(AGENT_SCRIPT))}"
-        self.folder.launcher.write_text(f'#!/bin/sh\n{command} "$@"\n')
-
-    def make_engine(self) -> Any:
-        engine = RemoteEngine(lambda argv: [*condor.user_prefix(), *argv], self._cluster.env, self.folder)
-        self._engines.append(engine)
-        return engine
-
-    def make_request(self, attempt_id: str, behavior: str, **limits: Any) -> SubmitRequest:
-        return super().make_request(attempt_id, behavior, LARGE, **{"grace_s": 1.0, **limits})
-
-    def set_behavior(self, job: str, behavior: str) -> None:
-        self.folder.job_folder(job).mkdir(parents=True, exist_ok=True)
-        self.folder.job_plan(job).write_text(behavior)
-
-    def kill_agents(self) -> None:
-        for engine in self._engines:
-            engine.close()
 
 
 @pytest.fixture

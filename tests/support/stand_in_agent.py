@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 
 from packtrain.events import FAILURE_KINDS, Failure, Journal, Redactor, kinds
+from packtrain.plan import AttemptFolder
 from packtrain.plan.claim import acquire_claim
 
 
@@ -22,9 +23,10 @@ def main() -> int:
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     if behavior == "mute":
         return FAILURE_KINDS["python_missing"].exit_code
-    if acquire_claim(folder / "claim") is None:
+    execution = int(options.get("--execution", "1"))
+    if acquire_claim(AttemptFolder(folder).execution_claim(execution)) is None:
         return FAILURE_KINDS["already_claimed"].exit_code
-    (folder / "sandbox").mkdir()
+    (folder / "sandbox").mkdir(exist_ok=True)
     (folder / "environment.json").write_text(json.dumps(dict(os.environ)))
     journal = Journal(folder / "journal.jsonl", "run-1", "0", f"agent-{os.getpid()}", Redactor())
     journal.emit(kinds.AGENT_STARTED, attempt=options["--attempt-id"], pid=os.getpid(), site=options["--site"])

@@ -36,7 +36,7 @@ def arm_metrics(name: str, history: JobHistory) -> dict[str, float]:
         "executions": float(stats.executions),
     }
     wasted = {
-        f"wasted_{time_use.value.replace(' ', '_')}": seconds / stats.wallclock_s
+        f"wasted_{time_use.value.removeprefix('wasted ').replace(' ', '_')}": seconds / stats.wallclock_s
         for time_use, seconds in stats.time_use_s.items()
         if time_use not in USEFUL and seconds
     }

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from packtrain.agent.sandbox import TRANSFERRED_CHECKPOINT
 from packtrain.condor.classads import ClassAd, get_attribute, parse_old_classad
+from packtrain.plan.run_folder import CHECKPOINT_FOLDER
 
 _JOB_AD_VARIABLE, _MACHINE_AD_VARIABLE = "_CONDOR_JOB_AD", "_CONDOR_MACHINE_AD"
 _SITE_ATTRIBUTES = ("GLIDEIN_ResourceName", "GLIDEIN_Site", "Machine", "Name")
@@ -49,7 +49,7 @@ class CondorSlot:
     def transfers_checkpoints(self) -> bool:
         """HTCondor moves the folder `checkpoint` to the next execution of the job."""
         names = str(get_attribute(self._job_ad, "TransferCheckpoint") or "").split(",")
-        return TRANSFERRED_CHECKPOINT in {name.strip().rstrip("/") for name in names}
+        return CHECKPOINT_FOLDER in {name.strip().rstrip("/") for name in names}
 
     def grace_s(self, requested_s: float) -> float:
         """Return the job's grace period, shortened if the slot allows less time between SIGTERM and SIGKILL."""

@@ -76,6 +76,11 @@ class AttemptContext:
         return self.secrets.redactor
 
     @property
+    def checkpoint_folder(self) -> Path:
+        """The folder that the paths of the checkpoint are relative to."""
+        return self.sandbox.root / self.job.checkpoint.folder if self.job.checkpoint else self.sandbox.output
+
+    @property
     def upload_retry_timeout_s(self) -> float:
         """How long uploads are retried without progress."""
         timeout_s = self.job.output.retry_timeout_s if self.job.output else None

@@ -101,7 +101,7 @@ def _run_job(
         _open_download_cache(options),
         reuse_folder=options.reuse_folder or (sandbox.reuse_folder if moves_checkpoint else None),
         deadline_at=_engine_deadline(slot) if options.deadline == _AUTO else options.deadline,
-        transferred_checkpoint=sandbox.transferred_checkpoint if needs_checkpoint else None,
+        transferred_checkpoint=attempt_folder.checkpoint if needs_checkpoint else None,
         in_container=options.in_container,
         started_at=started_at,
     )

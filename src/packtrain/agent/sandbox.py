@@ -7,7 +7,6 @@ from pathlib import Path
 
 from packtrain.plan import AttemptFolder, Input
 
-TRANSFERRED_CHECKPOINT = "checkpoint"  # the folder that HTCondor moves from one execution of a job to the next
 _DISK_RESERVE_BYTES = 1 << 16
 
 
@@ -68,11 +67,6 @@ class Sandbox:
     def disk_reserve(self) -> Path:
         """A file that is removed with the sandbox, so that the last events fit on a full disk."""
         return self.root / ".disk-reserve"
-
-    @property
-    def transferred_checkpoint(self) -> Path:
-        """Checkpoints of a job without a checkpoint store, if the engine transfers the folder."""
-        return self.attempt_folder.root / TRANSFERRED_CHECKPOINT
 
     @property
     def reuse_folder(self) -> Path:

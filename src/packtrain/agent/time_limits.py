@@ -155,8 +155,8 @@ def attempt_variables(context: AttemptContext) -> Mapping[str, str]:
 def classify_exit(context: AttemptContext, uploader: CheckpointUploader | None, error: FailedError) -> Exception:
     """Return RequeueRequested if the steps checkpointed and exited, or else the failure.
 
-    The steps must have been asked to stop or have exited with code 85, and an uploaded checkpoint must be beyond the
-    one that the execution resumed from.
+    The steps must have been asked to stop or have exited with the checkpoint's exit code, and an uploaded checkpoint
+    must be beyond the one that the execution resumed from.
     """
     checkpoint_exit = is_checkpoint_exit(error)
     if uploader is None or not (checkpoint_exit or context.stop.is_requested):
@@ -186,7 +186,7 @@ def _no_progress_error(context: AttemptContext, error: FailedError) -> FailedErr
 def discard_uploaded_files(context: AttemptContext) -> None:
     """Remove outputs that were uploaded completely and have not changed since."""
     for name, version in context.checkpoint_state.uploaded_versions.items():
-        path = context.sandbox.output / name
+        path = context.checkpoint_folder / name
         with suppress(OSError):
             if file_version(path) == version:
                 path.unlink()

@@ -70,7 +70,10 @@ class Overrides:
         """
         memory = math.ceil(job.resources.mem_per_cpu_mb * self.memory_factor)
         inputs = tuple(
-            replace(s, transfer="agent") if self.fetch_with_agent and s.transfer == "plugin" else s for s in job.inputs
+            replace(s, transfer="agent")
+            if self.fetch_with_agent and s.transfer == "plugin" and not s.plugin_schemes
+            else s
+            for s in job.inputs
         )
         return replace(job, resources=replace(job.resources, mem_per_cpu_mb=memory), inputs=inputs)
 

@@ -18,7 +18,8 @@ from packtrain.errors import PacktrainError
 from packtrain.fileutil import atomic_writer
 
 MAX_AGENT_BYTES = 450_000
-WORKER_MODULES = ("__init__.py", "errors.py", "backoff.py", "fileutil.py", "condor/__init__.py", "condor/classads.py")
+_SHARED_MODULES = ("__init__.py", "errors.py", "backoff.py", "fileutil.py", "formatting.py")
+WORKER_MODULES = (*_SHARED_MODULES, "condor/__init__.py", "condor/classads.py")
 WORKER_PACKAGES = ("plan", "events", "transfer", "agent", "torch", "stream")
 PLUGIN_PACKAGES = ("plan", "events", "transfer", "plugin")
 

@@ -9,12 +9,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from packtrain.errors import TransferError
+from packtrain.formatting import format_duration
 from packtrain.plan import Location
 from packtrain.transfer.api import ByteRange, ObjectInfo, ObjectStream, SecretResolver
 from packtrain.transfer.backends.file import FileBackend
 from packtrain.transfer.cancellation import cancellation_scope
-from packtrain.transfer.engine.source_selector import SourceSelector
-from packtrain.transfer.engine.source_stats import SourceStats
+from packtrain.transfer.engine.source_stats import SourceSelector, SourceStats
 from packtrain.transfer.registry import find_replicas
 from packtrain.transfer.retry import cancellable_sleep, combine_errors
 from packtrain.transfer.urls import is_federated, path_from_file_url, redact_url, url_scheme
@@ -264,4 +264,5 @@ class _RangeRead:
         if silent_s > limit_s:
             self.is_stalled = True
             url = redact_url(stats.replica.location.url)
-            raise TransferError("service_unavailable", f"{url}: the server sent nothing for {silent_s:.0f} s", url)
+            detail = f"{url}: the server sent nothing for {format_duration(silent_s)}"
+            raise TransferError("service_unavailable", detail, url)

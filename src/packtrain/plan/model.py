@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Optional, Union
 
 PLAN_VERSION = 2
+_AGENT_SCHEMES = ("http", "https", "osdf", "pelican", "s3")
 
 
 @dataclass(frozen=True)
@@ -86,6 +87,14 @@ class Input:
         None  # with `mode: stream`: the index of the samples in `files`, which are the archives
     )
 
+    @property
+    def plugin_schemes(self) -> tuple[str, ...]:
+        """The URL schemes that only the pool's own transfer plugins can fetch; () if the agent can fetch all files."""
+        if self.transfer != "plugin":
+            return ()
+        schemes = (file.locations[0].url.partition(":")[0].lower() for file in self.files)
+        return tuple(dict.fromkeys(scheme for scheme in schemes if scheme not in _AGENT_SCHEMES))
+
 
 @dataclass(frozen=True)
 class Output:
@@ -101,8 +110,21 @@ class Output:
 class CheckpointConfig:
     """The checkpoint files that the program saves."""
 
-    path: str  # relative to the output folder; may be a glob
+    path: str  # relative to `folder`; may be a glob
     min_interval_s: Optional[float] = None  # minimum time between the starts of two uploads
+    more_paths: tuple[str, ...] = ()  # further files of the same checkpoint
+    folder: str = "output"  # relative to the sandbox
+    when: str = "saved"  # saved: whenever the files changed; exit: after `exit_code`; exitOrEvict: also after a stop
+    exit_code: int = 85  # the program's way to say “saved, continue”; 0: it has none
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        return (self.path, *self.more_paths)
+
+    @property
+    def is_in_output(self) -> bool:
+        """Whether the checkpoint is one of the outputs, and not a file of the working folder."""
+        return self.folder == "output"
 
 
 @dataclass(frozen=True)

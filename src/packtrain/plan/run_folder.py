@@ -32,6 +32,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 PACKTRAIN_FOLDER = ".packtrain"
+CHECKPOINT_FOLDER = "checkpoint"  # HTCondor moves it from one execution of an attempt to the next
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,8 @@ class AttemptFolder:
 
     @property
     def checkpoint(self) -> Path:
-        return self.root / "checkpoint"
+        """Checkpoints of a job without a checkpoint store, if the engine transfers the folder."""
+        return self.root / CHECKPOINT_FOLDER
 
     @property
     def logs(self) -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 from packtrain import plan
 from packtrain.planner.local_paths import resolve_path
@@ -25,6 +26,8 @@ def plan_container(container: Container | None, key_path: KeyPath, context: JobC
             f"the image {container.image} exists only on DeepSquare's own machines",
             "name an image that you can reach, or run on the host with --no-container",
         )
+    if image.lower().startswith("file:") and context.plan_context.engine != "htcondor":
+        image = _local_image(image, key_path, context)
     return plan.Container(
         image=image,
         username=context.register_optional_secret(container.username, (*key_path, "username"), confidential=False),
@@ -33,6 +36,15 @@ def plan_container(container: Container | None, key_path: KeyPath, context: JobC
         read_only=container.read_only_root_fs,
         mounts=tuple(plan.Mount(m.host_dir, m.container_dir, m.options) for m in container.mounts),
     )
+
+
+def _local_image(url: str, key_path: KeyPath, context: JobContext) -> str:
+    """Return the path of a file:// image, which only HTCondor's plugins can fetch from another machine."""
+    path = unquote(urlsplit(url).path)
+    if not Path(path).is_file():
+        message = f"{url} does not exist on this machine; only the transfer plugins of an HTCondor pool can fetch it"
+        context.report.error((*key_path, "image"), message, "use --on htcondor, or another image")
+    return path
 
 
 def resolve_image(image: str, registry: str, base_dir: Path) -> str:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
+from urllib.parse import urlsplit
 
 from packtrain import plan
 from packtrain.errors import UsageError
@@ -19,6 +20,7 @@ from packtrain.spec.secret_references import is_secret_header
 from packtrain.transfer.archive.formats import format_from_name
 from packtrain.transfer.urls import filename_from_url, is_folder_url, normalize_osdf_url
 
+_PLUGIN_ENGINE = "htcondor"
 _RESERVED_FOLDERS = ("output", "tmp", "reusable-inputs", "streams")  # used by the agent in the sandbox
 
 
@@ -59,7 +61,7 @@ def _plan_input(
         unpack=unpack,
         nested=spec.nested,
         mode=spec.mode,
-        transfer=spec.transfer,
+        transfer="plugin" if spec.plugin and context.plan_context.engine == _PLUGIN_ENGINE else spec.transfer,
         chmod=chmod,
     )
 
@@ -239,6 +241,18 @@ def _file_contents(spec: inputs_outputs.LocalPath, key_path: KeyPath, context: J
     return _InputContents((plan.RemoteFile(path.name or "data", (location,)),))
 
 
+def _plugin_contents(spec: inputs_outputs.PluginUrl, key_path: KeyPath, context: JobContext) -> _InputContents:
+    """Plan a URL for HTCondor's plugins. Other engines can use it only if it is a file of this machine."""
+    url, engine = context.fill_placeholders(spec.url), context.plan_context.engine
+    name = PurePosixPath(urlsplit(url).path).name
+    if engine != _PLUGIN_ENGINE and not (url.lower().startswith("file:") and Path(urlsplit(url).path).is_file()):
+        message = f"{url} can be fetched only by the transfer plugins of an HTCondor pool, not with `--on {engine}`"
+        context.report.error((*key_path, "url"), message, "use --on htcondor")
+    if not name:
+        context.report.error((*key_path, "url"), f"{url} names no file")
+    return _InputContents((plan.RemoteFile(name or "data", (plan.Location(url),)),))
+
+
 def plan_output(workflow: Workflow, context: JobContext) -> plan.Output | None:
     """Plan `output`; without one, the run's folder."""
     if workflow.output is None:
@@ -273,6 +287,7 @@ _CONTENT_PLANNERS: dict[str, Callable[..., _InputContents]] = {
     "s3": _s3_contents,
     "osdf": _osdf_contents,
     "file": _file_contents,
+    "plugin": _plugin_contents,
 }
 _OUTPUT_PLANNERS: dict[str, Callable[..., plan.Location]] = {
     "s3": _s3_location,

@@ -196,7 +196,15 @@ def _plan_checkpoint(workflow: Workflow, context: JobContext) -> plan.Checkpoint
     spec = workflow.checkpoint
     if spec is None:
         return None
-    return plan.CheckpointConfig(_fill_output_path(spec.path, ("checkpoint", "path"), context), spec.min_interval)
+    keys: list[tuple[str, KeyPath]] = (
+        [(path, ("checkpoint", "paths", i)) for i, path in enumerate(spec.paths)]
+        if spec.paths
+        else [(spec.path or "", ("checkpoint", "path"))]
+    )
+    path, *more_paths = (_fill_output_path(path, key_path, context) for path, key_path in keys)
+    return plan.CheckpointConfig(
+        path, spec.min_interval, tuple(more_paths), context.fill_placeholders(spec.folder), spec.when, spec.exit_code
+    )
 
 
 def _fill_output_path(path: str, key_path: KeyPath, context: JobContext) -> str:

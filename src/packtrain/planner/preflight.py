@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -19,7 +19,7 @@ from packtrain.transfer.urls import redact_url
 TIMEOUT_S = 10.0
 _MAX_WORKERS = 16
 _MISSING_KIND, _REFUSED_KIND = "object_missing", "access_denied"
-_RETRY_DELAYS_S = (1.0, 2.0)  # before a missing object is checked again
+RETRY_DELAYS_S = (1.0, 2.0)
 _TOKEN_SUBMIT_COMMANDS = ("use_oauth_services", "use_scitokens")  # HTCondor gives the job its own token
 
 Locations = tuple[Location, ...]
@@ -55,7 +55,12 @@ class PreflightResult:
 
 
 def run_preflight(
-    plan: Plan, secret_values: Mapping[str, str], *, timeout_s: float = TIMEOUT_S, open_source: OpenSource = get_source
+    plan: Plan,
+    secret_values: Mapping[str, str],
+    *,
+    timeout_s: float = TIMEOUT_S,
+    open_source: OpenSource = get_source,
+    retry_delays_s: Sequence[float] = RETRY_DELAYS_S,
 ) -> PreflightResult:
     """Stat every input of the plan.
 
@@ -64,9 +69,10 @@ def run_preflight(
         secret_values: Values of the plan's secrets by name.
         timeout_s: Inputs that do not respond within this time count as unreachable.
         open_source: Returns the source of a location.
+        retry_delays_s: Delays before an object that is missing is checked again.
     """
     requests = _stat_requests(plan)
-    checker = _InputChecker(open_source, secret_resolver(secret_values))
+    checker = _InputChecker(open_source, secret_resolver(secret_values), retry_delays_s)
     deadline = time.monotonic() + timeout_s
     tasks = {key: partial(checker.stat_with_retries, key, is_prefix, deadline) for key, is_prefix in requests.items()}
     stats = run_with_deadline(tasks, timeout_s, _MAX_WORKERS)
@@ -80,20 +86,21 @@ def _to_input_stat(locations: Locations, result: InputStat | Exception | str) ->
 
 def _stat_requests(plan: Plan) -> dict[Locations, bool]:
     """Return each set of locations once, with whether it is a prefix."""
-    inputs = [input_ for job in plan.jobs for input_ in job.inputs]
+    inputs = [input_ for job in plan.jobs for input_ in job.inputs if not input_.plugin_schemes]
     prefixes: dict[Locations, bool] = {(input_.prefix,): True for input_ in inputs if input_.prefix}
     return {**prefixes, **{file.locations: False for input_ in inputs for file in input_.files}}
 
 
 class _InputChecker:
-    def __init__(self, open_source: OpenSource, resolve_secret: SecretResolver) -> None:
-        self._open_source = open_source
-        self._resolve_secret = resolve_secret
+    def __init__(
+        self, open_source: OpenSource, resolve_secret: SecretResolver, retry_delays_s: Sequence[float]
+    ) -> None:
+        self._open_source, self._resolve_secret, self._retry_delays_s = open_source, resolve_secret, retry_delays_s
 
     def stat_with_retries(self, locations: Locations, is_prefix: bool, deadline: float) -> InputStat:
         """Stat a file or prefix; retry if it is missing, because caches and directors return spurious 404s."""
         stat = self._stat_any(locations, is_prefix)
-        for delay_s in _RETRY_DELAYS_S:
+        for delay_s in self._retry_delays_s:
             is_retryable = stat.failure_kind == _MISSING_KIND and not locations[0].url.startswith("file:")
             if not is_retryable or time.monotonic() + delay_s > deadline:
                 break

@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from packtrain.errors import FailedError
+from packtrain.fileutil import atomic_write
 from packtrain.plan import Secret, SecretOrStr
 from packtrain.planner import aws_credentials
 from packtrain.planner.local_paths import resolve_path
@@ -126,10 +127,7 @@ def write_secrets(folder: Path, values: Mapping[str, str]) -> None:
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     folder.chmod(0o700)
     for name, value in values.items():
-        temporary = folder / f".{name}.{os.getpid()}.new"
-        with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
-            file.write(value)
-        temporary.replace(folder / name)
+        atomic_write(folder / name, value, mode=0o600)
 
 
 def secret_resolver(secret_values: Mapping[str, str]) -> SecretResolver:
@@ -149,7 +147,7 @@ def write_secret_sources(path: Path, sources: Mapping[str, SecretSource], workfl
     """Store where the secrets of a run come from, without literal values."""
     fields = {name: asdict(replace(s, text="") if s.is_literal else s) for name, s in sources.items()}
     document = {"workflow_dir": str(workflow_dir), "secrets": fields}
-    path.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    atomic_write(path, json.dumps(document, indent=1) + "\n")
 
 
 def read_secret_sources(path: Path) -> tuple[dict[str, SecretSource], Path]:

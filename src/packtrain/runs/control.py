@@ -1,4 +1,4 @@
-"""Start the supervisor of a run, cancel jobs, and do what is due when a run has ended."""
+"""Start the supervisor of a run, cancel jobs, and notify the user when a run has ended."""
 
 from __future__ import annotations
 
@@ -6,11 +6,9 @@ import logging
 import os
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import IO
 
 from packtrain import notifications, services
 from packtrain.engines.htcondor import supervisor_job
@@ -21,7 +19,6 @@ from packtrain.plan import RunFolder
 from packtrain.runs.secrets import delete_secrets
 from packtrain.state import JobStatus, RunState
 from packtrain.store import RunInfo, SqliteStore
-from packtrain.supervise import Supervisor
 
 _SUPERVISOR_START_TIMEOUT_S = 60.0  # how long a schedd may take to start the supervisor
 _CANCEL_TIMEOUT_S = 120.0
@@ -103,23 +100,6 @@ def last_log_line(run_info: RunInfo) -> str:
     path: Path = RunFolder(run_info.folder).supervisor_log
     lines = path.read_text(encoding="utf-8", errors="replace").strip().splitlines()
     return lines[-1].removeprefix("packtrain: ") if lines else f"{path} is empty"
-
-
-def stop_at_end_of(file: IO[bytes], supervisor: Supervisor) -> None:
-    """Stop the supervisor when the other end of a pipe is closed."""
-
-    def read_until_closed() -> None:
-        while file.read(1):
-            pass
-        supervisor.stop()
-
-    threading.Thread(target=read_until_closed, daemon=True).start()
-
-
-def was_reopened_after(store: SqliteStore, run: str, epoch: int) -> bool:
-    """Return True if a supervisor with a later lease epoch has reopened the jobs of the run."""
-    decisions = (stored.event.data for stored in store.events(run, kind=kinds.DECISION_MADE))
-    return any(data.get("action") == "reopen" and data.get("epoch", 0) > epoch for data in decisions)
 
 
 def find_jobs_to_resume(store: SqliteStore, run_info: RunInfo) -> list[str]:

@@ -10,7 +10,7 @@ from urllib.parse import unquote_to_bytes
 
 from packtrain.errors import NotFoundError
 from packtrain.plan import AttemptFolder, RunFolder
-from packtrain.state import JobState
+from packtrain.state import JobState, RunState
 
 
 @dataclass
@@ -58,13 +58,13 @@ class JobLogReader:
     """Reads what the executions of a job have written since the last read.
 
     Args:
-        run_folder: The folder of the run.
+        run_dir: The folder of the run.
         agent_logs: Read the agent's log instead of the output of the steps.
         execution_number: The execution to read; None for the newest.
     """
 
-    def __init__(self, run_folder: RunFolder, agent_logs: bool = False, execution_number: int | None = None) -> None:
-        self._run_folder, self._agent_logs, self._execution_number = run_folder, agent_logs, execution_number
+    def __init__(self, run_dir: Path, agent_logs: bool = False, execution_number: int | None = None) -> None:
+        self._run_folder, self._agent_logs, self._execution_number = RunFolder(run_dir), agent_logs, execution_number
         self._readers: dict[str, AttemptLogReader] = {}  # by attempt id
 
     def read_new_lines(self, job: JobState, final: bool) -> Iterator[tuple[str, str]]:
@@ -90,3 +90,14 @@ class JobLogReader:
         if not folder.logs.exists() and latest and latest.is_live and job.log_tail:
             yield from reader.read_log_tail(job.log_tail)
         yield from reader.read_new_lines(final)
+
+
+def select_job(state: RunState, job_id: str | None) -> JobState:
+    """Return the job with this id, or the only job. Raises NotFoundError if there are several."""
+    if job_id is not None:
+        return state.jobs[job_id]
+    jobs = list(state.jobs.values())
+    if len(jobs) > 1:
+        examples = ", ".join(f"{state.run}.{job.id}" for job in jobs[:3])
+        raise NotFoundError(f"the run {state.run} has {len(jobs)} jobs; name one of them: {examples} …")
+    return jobs[0]

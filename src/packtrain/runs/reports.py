@@ -6,7 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from packtrain.errors import PacktrainError
+from packtrain import services
+from packtrain.errors import NotFoundError, PacktrainError, UsageError
 from packtrain.events import kinds
 from packtrain.plan import RunFolder, read_plan
 from packtrain.report.readers.training_curves import TrainingCurves, build_training_curves, format_subtitle
@@ -39,6 +40,40 @@ def save_training_chart(store: SqliteStore, run_info: RunInfo, state: RunState) 
     except (ImportError, OSError, RuntimeError, ValueError, PacktrainError) as error:
         return None, f"could not write the chart {path.name}: {error}"
     return path, ""
+
+
+def plot_training(
+    store: SqliteStore, run_info: RunInfo, path: Path | None = None, *, dry_run: bool = False
+) -> tuple[TrainingCurves, Path]:
+    """Plot the metrics of a run.
+
+    Args:
+        store: The store.
+        run_info: The run.
+        path: The file to write; by default, the training chart in the folder of the run.
+        dry_run: Write nothing.
+
+    Returns:
+        The metrics, and the path of the plot.
+
+    Raises:
+        NotFoundError: No job has reported metrics.
+        UsageError: The file cannot be written.
+    """
+    state = services.refresh_state(store, run_info)
+    curves, path = load_training_curves(store, state), path or RunFolder(run_info.folder).training_chart
+    if not curves.jobs:
+        raise NotFoundError(
+            f"no job of the run {run_info.run} has reported metrics; call packtrain.torch.log_metrics(step=…, loss=…)"
+        )
+    if not dry_run:
+        from packtrain.report.charts.training import save_training_plot
+
+        try:
+            save_training_plot(curves, path, format_subtitle(state))
+        except OSError as error:
+            raise UsageError(f"cannot write {path}: {error.strerror}") from error
+    return curves, path
 
 
 def load_job_history(store: SqliteStore, run_info: RunInfo, state: RunState) -> JobHistory:

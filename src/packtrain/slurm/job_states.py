@@ -19,6 +19,7 @@ class Phase(Enum):
 
     PENDING = "pending"
     RUNNING = "running"
+    COMPLETING = "completing"  # the program has ended; the job ends or is requeued next
     ENDED = "ended"
 
 
@@ -63,7 +64,7 @@ JOB_STATES: dict[str, StateMeaning] = {
     "CONFIGURING": StateMeaning(_P),  # nodes are booting; the job's program has not started
     "POWER_UP_NODE": StateMeaning(_P),
     "RUNNING": StateMeaning(_R),
-    "COMPLETING": StateMeaning(_R),
+    "COMPLETING": StateMeaning(Phase.COMPLETING),
     "RESIZING": StateMeaning(_R),
     "SIGNALING": StateMeaning(_R),
     "STAGE_OUT": StateMeaning(_R),

@@ -15,6 +15,7 @@ from packtrain.spec.models.field_types import SpecModel, source_text
 from packtrain.spec.models.inputs_outputs import (
     DIGEST_ALGORITHMS,
     Bound,
+    CheckpointConfig,
     HttpFile,
     HttpInput,
     HttpOutput,
@@ -31,9 +32,10 @@ from packtrain.spec.placeholders import BUILTIN_PLACEHOLDERS
 EXACTLY_ONE_OF: dict[type[SpecModel], tuple[str, ...]] = {
     Step: ("run", "steps", "for", "launch", "use"),
     ForAction: ("items", "range"),
-    Input: ("http", "s3", "osdf", "file"),
+    Input: ("http", "s3", "osdf", "file", "plugin"),
     Output: ("s3", "file", "http", "osdf"),
     HttpInput: ("url", "urls", "files"),
+    CheckpointConfig: ("path", "paths"),
     OsdfLocation: ("url", "path"),
     OsdfInput: ("url", "path"),
     NetworkInterface: ("wireguard", "bore", "vnet"),
@@ -127,6 +129,12 @@ def _check_stream_options(node: ModelNode, report: DiagnosticReport) -> None:
                 (*node.path, key),
                 f"{format_key_path((*node.path, key))} with `mode: stream`: {_STREAM_CONFLICT_REASONS[key]}",
             )
+
+
+def _check_file_transfer(node: ModelNode, report: DiagnosticReport) -> None:
+    if "file" in node.raw and node.raw.get("transfer") == "plugin":
+        message = "`transfer: plugin` is for URLs, but this is a file of this machine"
+        report.error((*node.path, "transfer"), message, "use condor or agent, or `plugin: {url: file:///…}`")
 
 
 def _check_s3_credentials(node: ModelNode, report: DiagnosticReport) -> None:
@@ -272,7 +280,10 @@ CROSS_CHECKS: dict[type[SpecModel], tuple[CrossCheck, ...]] = {
     LaunchAction: (_check_handles,),
     UseAction: (_check_handles,),
     Matrix: (_check_matrix_names, _check_matrix_excludes),
-    Input: (_check_stream_options,),
+    Input: (
+        _check_stream_options,
+        _check_file_transfer,
+    ),
     S3Location: (_check_s3_credentials,),
     Bound: (_check_number_bounds,),
     HttpInput: (_check_multi_file_digest,),

@@ -265,7 +265,7 @@ def _latest_fields(agent_events: AgentEvents | None, stages: tuple[Stage, ...]) 
     current_stage = stages[-1].name if stages else ""
     return {
         "progress": progress if progress.get("stage") == current_stage else {},
-        "training": agent_events.training if agent_events else TrainingProgress(),
+        "training": agent_events.training.copy() if agent_events else TrainingProgress(),
         "step_name": latest.get(kinds.STEP_STARTED, {}).get("step", ""),
         "checkpoint": latest.get(kinds.CHECKPOINT_SAVED, {}),
     }

@@ -14,7 +14,6 @@ from typing import Any
 from packtrain.events import Event, Failure
 from packtrain.state.execution import Attempt, EventOrder, Execution
 from packtrain.state.pool_events import Hold
-from packtrain.state.slot_time import SlotTimeline
 from packtrain.state.transitions import JOB_STATUS_PRECEDENCE, ExecutionStatus, JobStatus
 
 HOLD_QUEUE_TIMEOUT = -1  # used as the hold number of a decision to give up an attempt that no node has taken
@@ -148,17 +147,9 @@ class JobState:
         """Return why a supervisor ended this attempt, or ""."""
         return self.attempts[attempt_id].cancel_reason if attempt_id in self.attempts else ""
 
-    def submit_reason(self, attempt_id: str) -> str:
-        """Return why a supervisor submitted this attempt, or ""."""
-        return self.attempts[attempt_id].reason if attempt_id in self.attempts else ""
-
     def overrides_for(self, attempt_id: str) -> Mapping[str, Any]:
         """Return the resources and sites of an attempt that differ from the plan."""
         return self.attempts[attempt_id].overrides if attempt_id in self.attempts else {}
-
-    def slot_timeline(self, attempt_id: str) -> SlotTimeline | None:
-        """Return how an attempt's time in the pool was used; None if the pool reported nothing."""
-        return self.attempts[attempt_id].timeline if attempt_id in self.attempts else None
 
     # Holds
 

@@ -149,10 +149,6 @@ class OutcomeIndex:
         for group in self._signature_groups(outcome):
             group.discard(outcome)
 
-    def job_wasted_s(self, job: str) -> float:
-        """Return the slot time of a job's counted failures, in seconds."""
-        return self._by_job[job][2] if job in self._by_job else 0.0
-
 
 def outcomes_from_job(job: JobState) -> Iterator[ExecutionOutcome]:
     """Yield the outcomes of a job's recent executions.

@@ -15,13 +15,9 @@ from packtrain.state.job_log import AGENT_KINDS, JobLog
 from packtrain.state.outcomes import OutcomeIndex
 from packtrain.state.transitions import JobStatus
 
-# These events report progress, but no end and no decision, so no policy has to respond to them.
-INFORMATIONAL_KINDS = (AGENT_KINDS - {kinds.AGENT_ENDED}) | {
-    kinds.ATTEMPT_SUBMITTED,
-    kinds.EXECUTION_STARTED,
-    kinds.ATTEMPT_TRANSFER,
-}
 _PROGRESS_KINDS = (AGENT_KINDS - {kinds.AGENT_STARTED, kinds.AGENT_ENDED}) | {kinds.ATTEMPT_TRANSFER}
+# These events report no end and no decision, so no policy has to respond to them.
+INFORMATIONAL_KINDS = _PROGRESS_KINDS | {kinds.AGENT_STARTED, kinds.ATTEMPT_SUBMITTED, kinds.EXECUTION_STARTED}
 _RESULT_KINDS = frozenset({kinds.JOB_ENDED, kinds.DECISION_MADE})
 
 

@@ -261,7 +261,7 @@ def compute_redone_s(execution: Execution, until_at: float) -> float:
 
 def _last_queue_s(job: JobState) -> float | None:
     started = next((execution for execution in reversed(job.executions) if execution.execution_number), None)
-    timeline = job.slot_timeline(started.attempt_id) if started else None
+    timeline = job.attempts[started.attempt_id].timeline if started else None
     return timeline.wait_s(Phase.QUEUED) if timeline else None
 
 
@@ -321,6 +321,6 @@ def execution_site(execution: Execution) -> str:
 
 def slot_seconds(job: JobState, execution: Execution) -> float:
     """Return the slot time of an execution in seconds, from the pool's log if there is one."""
-    timeline = job.slot_timeline(execution.attempt_id)
+    timeline = job.attempts[execution.attempt_id].timeline
     session = timeline.find_session(execution.execution_number) if timeline else None
     return max(execution.agent_duration_s, session.duration_s(timeline.last_event_at) if timeline and session else 0.0)

@@ -48,6 +48,10 @@ class TrainingProgress:
         if name not in self._last_samples or sample.seq > self._last_samples[name].seq:
             self._last_samples[name] = sample
 
+    def copy(self) -> TrainingProgress:
+        """Return a copy that later events do not change."""
+        return TrainingProgress(dict(self._latest), dict(self._first_samples), dict(self._last_samples))
+
     def latest(self, name: str) -> Any:
         """Return the newest value of a metric, or None."""
         return self._latest[name][1] if name in self._latest else None

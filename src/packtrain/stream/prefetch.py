@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from packtrain.errors import FailedError, TransferError
+from packtrain.formatting import format_duration
 from packtrain.stream.disk_cache import SampleCache
 from packtrain.stream.index import LAYOUT_FILES, Index, IndexedArchive
 from packtrain.stream.read_groups import ReadGroup, SampleNumbers, make_read_group
@@ -128,7 +129,7 @@ class Prefetcher:
         waited_s = time.monotonic() - started_at
         self.stats.wait_s += waited_s
         if waited_s > _MESSAGE_DELAY_S:
-            self._on_message(f"data arrives again after {waited_s:.0f} s")
+            self._on_message(f"data arrives again after {format_duration(waited_s)}")
         return content
 
     def _wait_for_change(self, group_number: int) -> None:
@@ -140,8 +141,8 @@ class Prefetcher:
 
     def _waiting_message(self, waited_s: float) -> str:
         reasons = "; ".join(dict.fromkeys(error.detail for error in self._errors_by_source.values()))
-        limit = f" (timeout {self._timeout_s:.0f} s)" if self._errors_by_source else ""
-        return f"waiting for data for {waited_s:.0f} s{limit}: {reasons or 'no response yet'}"
+        limit = f" (timeout {format_duration(self._timeout_s)})" if self._errors_by_source else ""
+        return f"waiting for data for {format_duration(waited_s)}{limit}: {reasons or 'no response yet'}"
 
     def _start_threads(self, group_number: int) -> None:
         """Start more threads if they pay off, and request the needed group again if it is late."""

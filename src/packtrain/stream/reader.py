@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from packtrain.errors import TransferError
+from packtrain.formatting import format_duration
 from packtrain.plan import Location
 from packtrain.stream.index import Index, IndexedArchive
 from packtrain.stream.read_groups import ReadGroup
@@ -66,7 +67,7 @@ class InFlightRead:
         """Return the error of a stalled request."""
         url = redact_url(self.replica.location.url)
         return TransferError(
-            "service_unavailable", f"{url}: the server sent nothing for {now - self.last_byte_at:.0f} s", url
+            "service_unavailable", f"{url}: the server sent nothing for {format_duration(now - self.last_byte_at)}", url
         )
 
 

@@ -10,8 +10,7 @@ from packtrain.errors import TransferError
 from packtrain.plan import Location
 from packtrain.stream.index import LAYOUT_FILES, Index, strip_credentials
 from packtrain.transfer.api import Replica, SecretResolver
-from packtrain.transfer.engine.source_selector import SourceSelector
-from packtrain.transfer.engine.source_stats import SourceStats
+from packtrain.transfer.engine.source_stats import SourceSelector, SourceStats
 from packtrain.transfer.http.routes import is_local_server
 from packtrain.transfer.registry import find_replicas
 from packtrain.transfer.retry import combine_errors

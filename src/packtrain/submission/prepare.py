@@ -1,7 +1,7 @@
 """Load, check and plan a workflow: everything between the file and the run on disk, in this order.
 
-    load → draft the plan → secrets, engine limits → sizes of the inputs → complete the plan → digests, access, pool
-    → indexes of streamed inputs, which complete the plan instead
+    load → draft the plan → secrets, engine limits → sizes of the inputs → complete the plan → access, pool
+    → indexes of streamed inputs; if there are any, the draft is completed with them instead
 
 Not part of `services`, because reading workflows takes half a second to import and most commands never do it.
 """
@@ -122,15 +122,15 @@ def prepare(
     plan = complete_plan(draft.plan, facts)
     summary = summarize_plan(plan, facts.preflight)
     settings = None
-    if goal >= Goal.PLAN:
-        diagnostics.raise_errors()
-    if goal >= Goal.DRY_RUN and engine == "htcondor":
+    if goal >= Goal.DRY_RUN and engine != "local":
         user_config = load_user_config().htcondor
-        diagnostics.add(check_input_access(plan, facts.preflight, draft.source_map, user_config.submit_commands))
-        settings = make_run_settings(plan, user_config, summary.disk_bytes, site_history)
-        diagnostics.add((*runner.problems, *find_problems(plan, settings, CondorClient(), draft.source_map)))
+        submit_commands = user_config.submit_commands if engine == "htcondor" else {}
+        diagnostics.add(check_input_access(plan, facts.preflight, draft.source_map, submit_commands))
+        if engine == "htcondor":
+            settings = make_run_settings(plan, user_config, summary.disk_bytes, site_history)
+            diagnostics.add((*runner.problems, *find_problems(plan, settings, CondorClient(), draft.source_map)))
         diagnostics.raise_errors()
-        if detach:
+        if settings and detach:
             reject_getenv(settings)
     progress.on_summary(summary)
     if goal >= Goal.RUN and (streamed := streamed_inputs(draft.plan)):

@@ -1,4 +1,7 @@
-"""The lease that makes sure that a run has only one supervisor."""
+"""The lease that makes sure that a run has only one supervisor: a row of the store that expires unless it is renewed.
+
+For agents and attempts, `plan.claim` has the same purpose: a locked file that never expires.
+"""
 
 from __future__ import annotations
 

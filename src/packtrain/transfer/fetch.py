@@ -15,14 +15,14 @@ from packtrain.errors import TransferError
 from packtrain.plan import Digest, RemoteFile
 from packtrain.transfer.api import SecretResolver
 from packtrain.transfer.cancellation import CancelCheck
-from packtrain.transfer.engine import worker_pool
 from packtrain.transfer.engine.coordinator import FetchCoordinator
 from packtrain.transfer.engine.digest_lookup import DigestLookup
 from packtrain.transfer.engine.fetch_request import FetchRequest, ObjectChangedError, TransferStats
 from packtrain.transfer.engine.file_sink import FileSink
 from packtrain.transfer.engine.part_file import PartFile
 from packtrain.transfer.engine.resume_log import HIGH_LATENCY_BLOCK_BYTES
-from packtrain.transfer.engine.source_selector import SourceSelector
+from packtrain.transfer.engine.source_stats import SourceSelector
+from packtrain.transfer.engine.worker import run_workers
 from packtrain.transfer.integrity.digests import check_digest_computable
 from packtrain.transfer.progress import ProgressCallback, SnapshotCallback
 from packtrain.transfer.urls import redact_url
@@ -120,7 +120,7 @@ class _FileDownload:
         try:
             self._resume(file_sink, coordinator)
             digest_lookup.start()
-            worker_pool.run(coordinator)
+            run_workers(coordinator)
             digest_lookup.wait(self._request.check_cancelled)
             sha256 = self._verify_digest(file_sink, coordinator)
             self._part_file.finish()

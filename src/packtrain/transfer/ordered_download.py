@@ -14,12 +14,13 @@ from packtrain.plan import Digest, RemoteFile
 from packtrain.transfer.api import SecretResolver
 from packtrain.transfer.background import BackgroundWorker
 from packtrain.transfer.cancellation import CancelCheck
-from packtrain.transfer.engine import worker_pool
-from packtrain.transfer.engine.coordinator import POLL_INTERVAL_S, FetchCoordinator
+from packtrain.transfer.engine.completion import POLL_INTERVAL_S
+from packtrain.transfer.engine.coordinator import FetchCoordinator
 from packtrain.transfer.engine.digest_lookup import DigestLookup
 from packtrain.transfer.engine.fetch_request import FetchRequest, ObjectChangedError, TransferStats
 from packtrain.transfer.engine.resume_log import ObjectIdentity
-from packtrain.transfer.engine.source_selector import SourceSelector
+from packtrain.transfer.engine.source_stats import SourceSelector
+from packtrain.transfer.engine.worker import run_workers
 from packtrain.transfer.fetch import FetchResult
 from packtrain.transfer.integrity.digests import Digests, check_digest_computable
 from packtrain.transfer.progress import ProgressCallback
@@ -99,7 +100,7 @@ class OrderedDownload:
 
     def __exit__(self, *exc: object) -> None:
         self._digest_lookup.cancel()
-        self._coordinator.fail(_ReaderClosedError())
+        self._coordinator.completion.fail(_ReaderClosedError())
         if self._digest_check is not None:
             self._digest_check.cancel()
 
@@ -190,9 +191,9 @@ class OrderedDownload:
 
     def _run(self) -> None:
         try:
-            worker_pool.run(self._coordinator)
+            run_workers(self._coordinator)
         except BaseException as error:
-            self._coordinator.fail(error)
+            self._coordinator.completion.fail(error)
 
 
 class _ReaderClosedError(Exception):
@@ -229,7 +230,7 @@ class _MemoryWindow:
 
     def append(self, position: int, data: memoryview) -> None:
         with self._coordinator.condition:
-            while len(self._blocks) >= self._max_blocks and not self._coordinator.should_exit():
+            while len(self._blocks) >= self._max_blocks and not self._coordinator.completion.should_exit():
                 self._coordinator.condition.wait(POLL_INTERVAL_S)
             self._blocks[self._n_appended] = memoryview(bytes(data))
             self._n_appended += 1
@@ -240,7 +241,7 @@ class _MemoryWindow:
         coordinator = self._coordinator
         with coordinator.condition:
             if self._read_index not in self._blocks:
-                if coordinator.is_complete:
+                if coordinator.completion.is_complete:
                     return _EMPTY_VIEW
                 self._raise_failure()
                 coordinator.condition.wait(POLL_INTERVAL_S)
@@ -255,7 +256,7 @@ class _MemoryWindow:
             return block
 
     def _raise_failure(self) -> None:
-        failure = self._coordinator.failure
+        failure = self._coordinator.completion.failure
         if isinstance(failure, ObjectChangedError):
             raise StaleDownloadError("unexpected_content", "the object changed on its server while it was read")
         if failure is not None:

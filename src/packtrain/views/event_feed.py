@@ -23,6 +23,10 @@ class EventFeed:
         if version == self._store_version:
             return []
         self._store_version = version
+        return self.read()
+
+    def read(self) -> list[Event]:
+        """Do the same as `poll`, also after this process itself wrote to the store, which `poll` does not notice."""
         new_events = self._store.events(self.state.run, self._last_event_id)
         for stored in new_events:
             self.state.apply(stored.event, stored.received_at)

@@ -230,7 +230,7 @@ def _straggler_actions(job: JobState) -> Iterator[str]:
     for attempt_id, move in job.moves.items():
         yield f"attempt {attempt_id} was moved: {move.get('reason', '')}"
     for copy in {e.attempt_id: e for e in job.recent_executions if e.copy_of}.values():
-        reason = job.submit_reason(copy.attempt_id)
+        reason = job.attempts[copy.attempt_id].reason
         yield f"attempt {copy.attempt_id} was submitted as a copy of attempt {copy.copy_of}: {reason}"
         cancel_reason = job.cancel_reason(copy.attempt_id) or job.cancel_reason(copy.copy_of)
         if cancel_reason:

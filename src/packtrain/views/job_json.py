@@ -1,4 +1,4 @@
-"""The JSON form of jobs and executions, which `packtrain ps --json` prints."""
+"""The JSON form of runs, jobs and executions, which `packtrain ps --json` prints."""
 
 from __future__ import annotations
 
@@ -6,6 +6,22 @@ from typing import Any
 
 from packtrain.state.execution import Execution, stage_fraction
 from packtrain.state.job import JobState
+from packtrain.state.run import RunState, run_status
+from packtrain.store import RunInfo
+
+
+def run_to_json(run_info: RunInfo, state: RunState, has_live_supervisor: bool) -> dict[str, Any]:
+    """Return a run and its jobs as JSON values."""
+    return {
+        "run": run_info.run,
+        "name": run_info.name,
+        "engine": run_info.engine,
+        "folder": str(run_info.folder),
+        "created": run_info.created_at,
+        "status": run_status(state, has_live_supervisor),
+        "supervised": has_live_supervisor,
+        "jobs": [job_to_json(job) for job in state.jobs.values()],
+    }
 
 
 def job_to_json(job: JobState) -> dict[str, Any]:

@@ -12,37 +12,33 @@ from contextlib import contextmanager
 from rich.console import Console, RenderableType
 from rich.live import Live
 
-_UPDATE_INTERVAL_S = 0.5
+_UPDATE_INTERVAL_S = 0.2
+_HTML_WIDTH = 120
 _HTML_FORMAT = '<pre style="white-space:pre;overflow-x:auto;line-height:1.3">{code}</pre>'
 
 
-def render_html(view: RenderableType, width: int) -> str:
-    """Return a view as HTML; all text is escaped.
-
-    Args:
-        view: What a terminal would show.
-        width: Number of columns.
-    """
-    console = Console(record=True, file=io.StringIO(), width=width, force_terminal=True, force_jupyter=False)
+def render_html(view: RenderableType) -> str:
+    """Return what a terminal would show as HTML; all text is escaped."""
+    console = Console(record=True, file=io.StringIO(), width=_HTML_WIDTH, force_terminal=True, force_jupyter=False)
     console.print(view)
     return console.export_html(inline_styles=True, code_format=_HTML_FORMAT)
 
 
 @contextmanager
-def open_live_display(notebook_object: object, render: Callable[[], RenderableType]) -> Iterator[Callable[[], None]]:
-    """Show something until the context ends; the returned function updates it, at most twice a second.
+def open_live_display(view: RenderableType, console: Console | None = None) -> Iterator[Callable[[], None]]:
+    """Show a view until the context ends; the returned function updates it, at most five times a second.
 
     Args:
-        notebook_object: What a notebook shows; it has `_repr_html_`.
-        render: Returns what a terminal shows.
+        view: What is shown. In a notebook, it has `_repr_html_`.
+        console: The terminal.
     """
     if _is_in_notebook():
-        handle = importlib.import_module("IPython.display").display(notebook_object, display_id=True)
-        with _throttled(lambda: handle.update(notebook_object)) as update:
+        handle = importlib.import_module("IPython.display").display(view, display_id=True)
+        with _throttled(lambda: handle.update(view)) as update:
             yield update
     else:
-        live = Live(console=Console(highlight=False), auto_refresh=False)
-        with live, _throttled(lambda: live.update(render(), refresh=True)) as update:
+        live = Live(console=console or Console(highlight=False), auto_refresh=False)
+        with live, _throttled(lambda: live.update(view, refresh=True)) as update:
             yield update
 
 
@@ -54,7 +50,7 @@ def _is_in_notebook() -> bool:
 
 @contextmanager
 def _throttled(action: Callable[[], None]) -> Iterator[Callable[[], None]]:
-    """Call an action at most twice a second, and at the end."""
+    """Call an action at most five times a second, and at the end."""
     next_call_at = 0.0
 
     def call() -> None:

@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from packtrain.state.site_history import SiteObservation, SiteStats, fetch_bytes_per_s
+from packtrain.state.site_history import HALF_LIFE_S, SiteHistory, SiteObservation, SiteStats, fetch_bytes_per_s
+
+__all__ = ["HALF_LIFE_S", "SiteRow", "build_site_rows", "sparkline"]
 
 _SPARK_CHARS = "▁▂▃▄▅▆▇█"
 
@@ -33,14 +35,20 @@ class SiteRow:
         return asdict(self)
 
 
-def build_site_rows(sites: Mapping[str, SiteStats], avoid_reasons: Mapping[str, str]) -> list[SiteRow]:
-    """Return one row per site, the best first.
+def build_site_rows(history: SiteHistory, kind: str = "site") -> list[SiteRow]:
+    """Return one row per site, node or cache, the best first.
 
     Args:
-        sites: Statistics by name.
-        avoid_reasons: Why new runs avoid a site, by name.
+        history: What earlier runs measured.
+        kind: `site`, `node` or `cache`.
     """
-    rows = [_site_row(site, avoid_reasons.get(site.name, "")) for site in sites.values()]
+    avoid_reasons: Mapping[str, str] = {}
+    stats: Mapping[str, SiteStats] = history.caches
+    if kind != "cache":
+        stats, avoid_reasons = (
+            (history.nodes, history.avoided_nodes) if kind == "node" else (history.sites, history.avoided_sites)
+        )
+    rows = [_site_row(site, avoid_reasons.get(site.name, "")) for site in stats.values()]
     return sorted(rows, key=lambda row: (-row.score_percent, -row.executions, row.name))
 
 

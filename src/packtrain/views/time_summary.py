@@ -39,7 +39,7 @@ def summarize_times(state: RunState) -> TimeSummary:
     totals = _TimeTotals()
     for job in state.jobs.values():
         for attempt_id, executions in groupby(job.executions, key=lambda execution: execution.attempt_id):
-            totals.add(list(executions), job.slot_timeline(attempt_id))
+            totals.add(list(executions), job.attempts[attempt_id].timeline)
     return totals.summarize()
 
 

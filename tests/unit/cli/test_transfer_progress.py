@@ -8,26 +8,22 @@ import signal
 import click
 import pytest
 
-from packtrain.cli.ui import transfer_progress
 from packtrain.cli.ui.transfer_progress import TransferProgress, cancel_on_signal
 from packtrain.errors import FailedError, UsageError
 from packtrain.transfer.progress import SourceRate, TransferSnapshot
 
 
-def test_plain_lines(capsys, monkeypatch):
-    with TransferProgress(quiet=False) as progress:
-        progress.start("fetch", "data.tar", 1000)
-        progress.on_progress(100, 1000)
-        assert capsys.readouterr().out == ""
-        monkeypatch.setattr(transfer_progress, "_LINE_INTERVAL_S", 0.0)
-        progress.start("fetch", "data.tar", 1000)
-        progress.on_snapshot(TransferSnapshot(500, 1000, 100.0, (SourceRate("host", 100.0, 2, False),), 2))
+def test_plain_lines(capsys):
+    snapshot = TransferSnapshot(500, 1000, 100.0, (SourceRate("host", 100.0, 2, False),), 2)
+    for line_interval_s in (10.0, 0.0):
+        with TransferProgress(quiet=False, line_interval_s=line_interval_s) as progress:
+            progress.start("fetch", "data.tar", 1000)
+            progress.on_snapshot(snapshot)
     assert capsys.readouterr().out == "data.tar: fetch 500 B of 1 kB · 50% · 100 B/s · 5 s left · from host 100 B/s\n"
 
 
-def test_quiet(capsys, monkeypatch):
-    monkeypatch.setattr(transfer_progress, "_LINE_INTERVAL_S", 0.0)
-    with TransferProgress(quiet=True) as progress:
+def test_quiet(capsys):
+    with TransferProgress(quiet=True, line_interval_s=0.0) as progress:
         progress.start("fetch", "data.tar")
         progress.on_progress(100, None)
     assert capsys.readouterr().out == ""

@@ -32,7 +32,7 @@ def test_agent_packages(agent):
     names = zipfile.ZipFile(agent).namelist()
     top_names = {name.split("/")[1] for name in names if "/" in name}
     packages = {"plan", "events", "transfer", "agent", "torch", "stream"}
-    assert top_names == {"__init__.py", "errors.py", "backoff.py", "fileutil.py", "condor", *packages}
+    assert top_names == {"__init__.py", "errors.py", "backoff.py", "fileutil.py", "formatting.py", "condor", *packages}
     condor = {name for name in names if name.startswith("packtrain/condor/")}
     assert condor == {"packtrain/condor/__init__.py", "packtrain/condor/classads.py"}
     assert names[0] == "__main__.py"
@@ -45,7 +45,7 @@ def test_plugin_is_executable(tmp_path):
     names = zipfile.ZipFile(tmp_path / "plugin.pyz").namelist()
     top_names = {name.split("/")[1] for name in names if "/" in name}
     packages = {"plan", "events", "transfer", "plugin"}
-    assert top_names == {"__init__.py", "errors.py", "backoff.py", "fileutil.py", "condor", *packages}
+    assert top_names == {"__init__.py", "errors.py", "backoff.py", "fileutil.py", "formatting.py", "condor", *packages}
     process = subprocess.run([str(tmp_path / "plugin.pyz"), "-classad"], capture_output=True, text=True, cwd="/")
     assert 'PluginType = "FileTransfer"' in process.stdout and process.returncode == 0
 

@@ -3,6 +3,7 @@
 import http.server
 import threading
 from dataclasses import dataclass
+from functools import partial
 
 import pytest
 
@@ -11,11 +12,13 @@ from packtrain.plan import Input, Job, Limits, Location, RemoteFile, Resources
 from packtrain.planner import preflight
 from packtrain.planner.engine_limits import check_engine_limits, clamp_memory
 from packtrain.planner.plan_summary import estimate_disk_bytes, summarize_plan
-from packtrain.planner.preflight import PreflightResult, add_sizes, check_input_access, run_preflight
+from packtrain.planner.preflight import PreflightResult, add_sizes, check_input_access
 from packtrain.spec.diagnostics import SourceMap
 from packtrain.spec.load import load_workflow_text
 from packtrain.transfer.archive.formats import can_unpack_while_downloading
 from tests.support.memory_object_store import MemoryBackend
+
+run_preflight = partial(preflight.run_preflight, retry_delays_s=(0.0, 0.0))
 
 
 @dataclass(frozen=True)
@@ -42,11 +45,6 @@ def test_sizes_of_local_inputs(plan_workflow, tmp_path):
         (100, 1, True),
     ]
     assert [job.inputs[0].files[0].size for job in add_sizes(plan, result).jobs] == [100] * 3
-
-
-@pytest.fixture(autouse=True)
-def no_pauses(monkeypatch):
-    monkeypatch.setattr(preflight, "_RETRY_DELAYS_S", (0.0, 0.0))
 
 
 class CountingBackend(MemoryBackend):

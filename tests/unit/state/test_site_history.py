@@ -265,7 +265,7 @@ class TestRows:
         history = history_of(
             fault("A", number=1), fault("A", NOW - 1, number=2), observation("B", fetched_bytes=8, fetch_s=2.0)
         )
-        rows = build_site_rows(history.sites, history.avoided_sites)
+        rows = build_site_rows(history)
         assert [(row.name, row.outcome_sparkline, row.failure_rate) for row in rows] == [
             ("B", "█", 0.0),
             ("A", "▁▁", 1.0),

@@ -8,6 +8,7 @@ meanwhile.
 
 from __future__ import annotations
 
+import glob
 import json
 import os
 import shutil
@@ -73,11 +74,11 @@ class StableFiles:
     """Find new versions of the files that match a pattern, once none of them changes any more.
 
     A matching folder is taken completely, because programs read it completely. Of several matching files, such as
-    `ckpt-*.pt`, only the changed ones are taken.
+    `ckpt-*.pt`, only the changed ones are taken. The matches of several patterns are one checkpoint.
     """
 
-    def __init__(self, pattern: str, folder: Path, known_versions: Mapping[str, FileVersion]) -> None:
-        self._pattern, self._folder = pattern, folder
+    def __init__(self, patterns: Sequence[str], folder: Path, known_versions: Mapping[str, FileVersion]) -> None:
+        self._patterns, self._folder = patterns, folder
         self._taken_versions: dict[str, FileVersion] = dict(known_versions)  # staged before, or restored
         self._last_scan: list[dict[str, FileVersion]] = []
 
@@ -103,11 +104,47 @@ class StableFiles:
         self._taken_versions.update(versions)
 
     def _scan(self) -> list[dict[str, FileVersion]]:
-        return [self._match_versions(match) for match in match_files(self._pattern, self._folder)]
+        matches = [match for pattern in self._patterns for match in match_files(pattern, self._folder)]
+        groups = [self._match_versions(match) for match in matches]
+        return groups if len(self._patterns) == 1 else [{n: v for group in groups for n, v in group.items()}]
 
     def _match_versions(self, match: Path) -> dict[str, FileVersion]:
         versions = {name: _version_or_none(self._folder / name) for name in _complete_names(match, self._folder)}
         return {name: version for name, version in versions.items() if version is not None and version[0]}
+
+
+class WholeCheckpoint:
+    """Find the files of a checkpoint that consists of everything that matches, as HTCondor's self-checkpointing has it.
+
+    The program says when its files are complete, so that empty files count and all files are taken together. Inputs
+    that the program did not change are not part of it.
+    """
+
+    def __init__(self, patterns: Sequence[str], folder: Path, restored_versions: Mapping[str, FileVersion]) -> None:
+        self._patterns, self._folder = patterns, folder
+        self._restored_versions = restored_versions
+        found = {pattern: self._match(pattern) for pattern in patterns if glob.has_magic(pattern)}
+        self._inputs = {
+            name: version
+            for versions in found.values()
+            for name, version in versions.items()
+            if name not in restored_versions
+        }
+
+    def changed_files(self) -> dict[str, FileVersion]:
+        """Return all files of the checkpoint with their versions; nothing if it is still the restored one."""
+        found = {name: version for pattern in self._patterns for name, version in self._match(pattern).items()}
+        files = {name: version for name, version in found.items() if self._inputs.get(name) != version}
+        return {} if files == self._restored_versions else files
+
+    def missing_names(self) -> list[str]:
+        """Return the paths that match nothing."""
+        return [pattern for pattern in self._patterns if not match_files(pattern, self._folder)]
+
+    def _match(self, pattern: str) -> dict[str, FileVersion]:
+        names = matching_names(pattern, self._folder)
+        versions = {name: _version_or_none(self._folder / name) for name in sorted(names)}
+        return {name: version for name, version in versions.items() if version is not None}
 
 
 class StagingDir:

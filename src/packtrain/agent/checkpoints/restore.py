@@ -26,7 +26,7 @@ FetchFile = Callable[[RemoteFile, Path], None]
 
 
 def restore_checkpoint(context: AttemptContext) -> None:
-    """Install the best checkpoint of the job in the output folder, if there is one.
+    """Install the best checkpoint of the job where the program saved it, if there is one.
 
     Raises FailedError if the destination cannot be read until the retry timeout expires: starting from step 0 would
     discard the progress that is stored there.
@@ -96,12 +96,12 @@ def _make_fetch_file(context: AttemptContext) -> FetchFile:
 
 def _install_checkpoint(context: AttemptContext, record: CheckpointRecord, started_at: float) -> None:
     """Move the downloaded files to the names under which the program saved them."""
-    output, state = context.sandbox.output, context.checkpoint_state
+    folder, state = context.checkpoint_folder, context.checkpoint_state
     for file in record.files:
-        (output / file.name).parent.mkdir(parents=True, exist_ok=True)
-        (context.sandbox.checkpoint_staging / "restored" / file.name).replace(output / file.name)
-        state.restored_versions[file.name] = file_version(output / file.name)
-    state.restored_step, state.restored_path = record.step, output / record.path
+        (folder / file.name).parent.mkdir(parents=True, exist_ok=True)
+        (context.sandbox.checkpoint_staging / "restored" / file.name).replace(folder / file.name)
+        state.restored_versions[file.name] = file_version(folder / file.name)
+    state.restored_step, state.restored_path = record.step, folder / record.path
     context.journal.emit(
         kinds.CHECKPOINT_RESTORED,
         step=record.step,

@@ -66,7 +66,7 @@ def open_checkpoint_store(context: AttemptContext, output: Output) -> Checkpoint
         run=context.journal.run,
         job=context.job.id,
         emitter=context.journal.emitter,
-        publishes=context.transferred_checkpoint is None,
+        publishes=context.transferred_checkpoint is None and context.checkpoint_folder == context.sandbox.output,
         broken_generations=context.checkpoint_state.broken_generations,
     )
 

@@ -11,7 +11,13 @@ import time
 from collections.abc import Mapping
 from typing import Callable
 
-from packtrain.agent.checkpoints.detection import SaveNotice, SaveNoticeReader, StableFiles, StagingDir
+from packtrain.agent.checkpoints.detection import (
+    SaveNotice,
+    SaveNoticeReader,
+    StableFiles,
+    StagingDir,
+    WholeCheckpoint,
+)
 from packtrain.agent.checkpoints.record import MAX_GENERATIONS, CheckpointRecord
 from packtrain.agent.checkpoints.store import RecordRejectedError, checkpoint_destination, open_checkpoint_store
 from packtrain.agent.checkpoints.upload_executor import FileChangedError, SupersededError, UploadExecutor
@@ -83,8 +89,11 @@ class CheckpointUploader:
         )
         self._notices = SaveNoticeReader(sandbox.checkpoints_file)
         self._has_notices = False
-        self._stable_files = StableFiles(checkpoint.path, sandbox.output, context.checkpoint_state.restored_versions)
-        self._staging = StagingDir(sandbox.output, sandbox.checkpoint_staging)
+        folder, restored_versions = context.checkpoint_folder, context.checkpoint_state.restored_versions
+        self._stable_files = StableFiles(checkpoint.paths, folder, restored_versions)
+        self._when = checkpoint.when
+        self._whole = WholeCheckpoint(checkpoint.paths, folder, restored_versions) if self._when != "saved" else None
+        self._staging = StagingDir(folder, sandbox.checkpoint_staging)
         self._last_step = context.checkpoint_state.restored_step
         self._reported_kinds: set[str] = set()
         self._others_deleted = False
@@ -105,6 +114,9 @@ class CheckpointUploader:
         self._detector_thread.join()
         if error is None:
             self._cancelled = True
+        elif self._whole is not None:
+            whole = self._whole
+            self._try_detect(lambda: self._stage_whole(whole, error))
         else:
             self._detect_last(0.0 if is_checkpoint_exit(error) else self._scan_interval_s)
         self._finish()
@@ -119,7 +131,7 @@ class CheckpointUploader:
 
     def _detect_loop(self) -> None:
         next_scan_at = time.monotonic() + self._scan_interval_s
-        while not self._steps_done.wait(_POLL_INTERVAL_S):
+        while self._whole is None and not self._steps_done.wait(_POLL_INTERVAL_S):
             self._try_detect(self._stage_noticed)
             if time.monotonic() >= next_scan_at:
                 self._try_detect(lambda: self._stage_stable(self._stable_files.poll()))
@@ -129,6 +141,19 @@ class CheckpointUploader:
         """Detect what the steps saved last, once no step runs any more."""
         self._try_detect(self._stage_noticed)
         self._try_detect(lambda: self._stage_stable(self._stable_files.final_poll(stable_s)))
+
+    def _stage_whole(self, whole: WholeCheckpoint, error: BaseException) -> None:
+        """Stage the complete checkpoint of a program that exited to be continued, or was stopped."""
+        is_evicted = self._when == "exitOrEvict" and self._context.stop.is_requested
+        if not (is_checkpoint_exit(error) or is_evicted):
+            return
+        for name in whole.missing_names() if is_checkpoint_exit(error) else ():
+            missing = FailedError("object_missing", f"there is no {name!r} in the working folder")
+            self._report_once(missing, "a file of the checkpoint is missing", "the job continues without it")
+        versions = whole.changed_files()
+        snapshot = self._staging.stage_stable(versions, self._next_step()) if versions else None
+        if snapshot is not None:
+            self._add_snapshot(snapshot)
 
     def _try_detect(self, detect: Callable[[], None]) -> None:
         try:

@@ -6,7 +6,7 @@ import fnmatch
 import glob
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -19,24 +19,33 @@ _DANGLING_VERSION: FileVersion = (-1, -1)  # version of a symbolic link whose ta
 
 
 @contextmanager
-def collect_outputs(action: RunAction, work_dir: Path, output: Path) -> Iterator[None]:
+def collect_outputs(
+    action: RunAction, work_dir: Path, output: Path, has_outputs: Callable[[FailedError], bool] = lambda error: True
+) -> Iterator[None]:
     """Run the command in the `with` block, then copy what `collect` names to the output folder.
 
     Outputs are collected also if the command fails. A missing file is no error here: `expect` tests what must exist.
+
+    Args:
+        action: The command's settings.
+        work_dir: The working folder.
+        output: The output folder.
+        has_outputs: Returns whether there are outputs although the command failed.
     """
     versions_before = {
         rule.path: _match_versions(rule.path, work_dir) for rule in action.collect if is_pattern(rule.path)
     }
     try:
         yield
-    except FailedError:
-        with suppress(OSError):  # the command's own failure is the one to report
-            _collect_files(action.collect, versions_before, work_dir, output)
+    except FailedError as error:
+        if has_outputs(error):
+            with suppress(OSError):  # the command's own failure is the one to report
+                _collect_files(action.collect, versions_before, work_dir, output)
         raise
     _collect_files(action.collect, versions_before, work_dir, output)
 
 
-def copy_logs(action: RunAction, logs: tuple[Path, Path], output: Path, task: str = "") -> None:
+def copy_logs(action: RunAction, logs: tuple[Path, Path], output: Path, task: str = "", append: bool = False) -> None:
     """Copy the logs of a command to the files that `stdout` and `stderr` name, possibly the same file.
 
     Args:
@@ -44,6 +53,7 @@ def copy_logs(action: RunAction, logs: tuple[Path, Path], output: Path, task: st
         logs: The log files of standard output and standard error.
         output: The output folder.
         task: Number of the task, a suffix of the file names if the step has several tasks.
+        append: Keep what earlier executions of the job printed.
     """
     written: set[str] = set()
     for name, log in zip((action.stdout, action.stderr), logs):
@@ -51,7 +61,7 @@ def copy_logs(action: RunAction, logs: tuple[Path, Path], output: Path, task: st
             continue
         target = output / (f"{name}.{task}" if task else name)
         target.parent.mkdir(parents=True, exist_ok=True)
-        with open(log, "rb") as source, open(target, "ab" if name in written else "wb") as sink:
+        with open(log, "rb") as source, open(target, "ab" if append or name in written else "wb") as sink:
             shutil.copyfileobj(source, sink)
         written.add(name)
 

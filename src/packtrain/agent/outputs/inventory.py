@@ -16,7 +16,8 @@ MAX_LISTED_OUTPUTS = 1000  # entries in the event `agent.ended`; a longer list i
 
 def has_final_outputs(job: Job, folder: Path) -> bool:
     """Return whether every expected output exists, and not only checkpoints, which exist long before the end."""
-    checkpoints = set(match_files(job.checkpoint.path, folder)) if job.checkpoint else set()
+    paths = job.checkpoint.paths if job.checkpoint and job.checkpoint.is_in_output else ()
+    checkpoints = {match for path in paths for match in match_files(path, folder)}
     matches = [set(match_files(expected.path, folder)) for expected in job.expect]
     return all(matches) and any(paths - checkpoints for paths in matches)
 

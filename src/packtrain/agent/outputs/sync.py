@@ -177,7 +177,8 @@ class ContinuousSync:
         from packtrain.agent.checkpoints.detection import matching_names
 
         folder, checkpoint = self._context.sandbox.output, self._context.job.checkpoint
-        excluded = {folder / name for name in matching_names(checkpoint.path, folder)} if checkpoint else set()
+        paths = checkpoint.paths if checkpoint and checkpoint.is_in_output else ()
+        excluded = {folder / name for path in paths for name in matching_names(path, folder)}
         versions = {}
         for path in walk_files(folder):
             with suppress(OSError):  # removed meanwhile, or a dangling link

@@ -6,7 +6,7 @@ import re
 import signal
 from pathlib import Path
 
-from packtrain.errors import EXIT_RESUME_IN_PLACE, FailedError
+from packtrain.errors import FailedError
 
 _SIGNAL_STATUS_BASE = 128  # a shell's status for a program ended by a signal: 128 + the signal's number
 _SIGKILL_HINT = "often a sign of too little memory"
@@ -24,13 +24,12 @@ class StepError(FailedError):
 
 
 class CheckpointExit(StepError):
-    """A step's program saved a checkpoint and exited on purpose (exit code 85)."""
+    """A step's program saved a checkpoint and exited on purpose (with `checkpoint.exitCode`, mostly 85)."""
 
 
 def is_checkpoint_exit(error: BaseException) -> bool:
-    """Return whether a step ended with exit code 85, even if a stop request replaced that error."""
-    errors = (error, error.__context__)
-    return any(isinstance(e, StepError) and e.status == EXIT_RESUME_IN_PLACE for e in errors)
+    """Return whether a step saved a checkpoint and exited, even if a stop request replaced that error."""
+    return any(isinstance(e, CheckpointExit) for e in (error, error.__context__))
 
 
 def to_shell_status(exit_code: int) -> int:

@@ -52,6 +52,10 @@ class LogFile(OutputCapture):
         self.write_error: OSError | None = None
         self._file = open(path, "ab", buffering=0)  # noqa: SIM115 - the pump closes it when the pipe ends
 
+    @property
+    def size(self) -> int:
+        return self.path.stat().st_size
+
     def close(self) -> None:
         super().close()
         self._file.close()

@@ -28,7 +28,7 @@ from packtrain.agent.processes.output_capture import LogFile, OutputCapture
 from packtrain.agent.processes.process_table import ProcessSpec, ProcessTree, ProcessTreeClosedError
 from packtrain.agent.steps.scope import LogNames, Scope
 from packtrain.agent.steps.variables import StepVariables, task_variables
-from packtrain.errors import EXIT_RESUME_IN_PLACE, FailedError
+from packtrain.errors import FailedError
 from packtrain.events import kinds
 from packtrain.plan import RunAction
 from packtrain.transfer.parallel import run_parallel
@@ -51,12 +51,19 @@ class CommandRunner:
         """Run the command of a step. Raises StepError, or the FailedError of a stop request."""
         environment = self._make_environment(action)
         work_dir = self._prepare_work_dir(action, environment, scope)
-        with self._emit_step_events(action, scope), collect_outputs(action, work_dir, self._sandbox.output):
+        collecting = collect_outputs(action, work_dir, self._sandbox.output, self._has_outputs)
+        with self._emit_step_events(action, scope), collecting:
             n_tasks = action.resources.tasks
             if n_tasks == 1:
                 self._run_task(action, scope, environment, {}, scope.path)
             else:
                 self._run_tasks(action, scope, environment, n_tasks)
+
+    def _has_outputs(self, error: FailedError) -> bool:
+        """Return whether the files of a failed command are outputs, and not those of a job that will continue."""
+        checkpoint = self._job.checkpoint
+        will_continue = isinstance(error, CheckpointExit) or self._context.stop.is_requested
+        return checkpoint is None or checkpoint.is_in_output or not will_continue
 
     def evaluate_condition(self, condition: str, scope: Scope, action: RunAction | None) -> bool:
         """Evaluate an `if` with the variables that the step would have. Raises StepError: condition_invalid."""
@@ -130,10 +137,14 @@ class CommandRunner:
         out, err = (
             LogFile(self._redactor, self._sandbox.attempt_folder.logs / f"{name}.{suffix}") for suffix in ("out", "err")
         )
+        # What earlier attempts printed is in the restored file; what earlier executions printed is in the log itself.
+        checkpoint = self._job.checkpoint
+        continues = checkpoint is not None and not checkpoint.is_in_output and not (out.size or err.size)
         oom_kills_before = count_oom_kills()
         code = self._run_process(spec, scope, out, err)
         self._report_truncated_logs(path, out, err)
-        copy_logs(action, (out.path, err.path), self._sandbox.output, task_env.get("PACKTRAIN_TASK", ""))
+        task = task_env.get("PACKTRAIN_TASK", "")
+        copy_logs(action, (out.path, err.path), self._sandbox.output, task, append=continues)
         if code:
             out_of_memory = count_oom_kills() > oom_kills_before
             raise self._classify_failure(code, path, environment, err.last_line(), out_of_memory)
@@ -197,7 +208,7 @@ class CommandRunner:
                 "out_of_memory", f'step "{path}" was killed for using too much memory{stderr}', to_shell_status(code)
             )
         detail = f'step "{path}" {describe_exit(code)}{stderr}'
-        if code == EXIT_RESUME_IN_PLACE and self._job.checkpoint is not None:
+        if self._job.checkpoint is not None and code == self._job.checkpoint.exit_code:
             return CheckpointExit("step_failed", detail, to_shell_status(code))
         return StepError(classify_error(code, last_line), detail, to_shell_status(code))
 

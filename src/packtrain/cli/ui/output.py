@@ -90,8 +90,3 @@ def add_hint(error: FailedError) -> FailedError:
     """Return the failure of a transfer with a hint appended, if its kind has one; never append it twice."""
     hint = _HINT_BY_FAILURE_KIND.get(error.kind)
     return FailedError(error.kind, f"{error.detail}; {hint}") if hint and not error.detail.endswith(hint) else error
-
-
-def pluralize(number: int, noun: str) -> str:
-    """Return `1 job`, `2 jobs`."""
-    return f"{number} {noun}{'' if number == 1 else 's'}"

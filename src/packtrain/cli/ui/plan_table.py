@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from packtrain import formatting
-from packtrain.cli.ui.output import pluralize
+from packtrain.formatting import pluralize
 from packtrain.planner.mode_cost import ModeCost
 from packtrain.planner.plan_summary import InputSummary, PlanSummary, StepSummary
 from packtrain.planner.stream_planner import STREAM

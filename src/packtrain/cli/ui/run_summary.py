@@ -10,9 +10,10 @@ from rich.console import Console
 from rich.table import Table
 
 from packtrain import formatting, services
-from packtrain.cli.ui.output import pluralize, print_next_commands, print_warning
+from packtrain.cli.ui.output import print_next_commands, print_warning
 from packtrain.cli.ui.report_summary import format_headline, print_findings
 from packtrain.errors import EXIT_INTERRUPTED
+from packtrain.formatting import pluralize
 from packtrain.plan import Plan, RunFolder, read_plan
 from packtrain.report.build import Report
 from packtrain.runs import reports

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
@@ -10,7 +10,8 @@ import click
 
 from packtrain import formatting
 from packtrain.cli.ui.index_progress import RESUME_HINT, IndexProgressBar
-from packtrain.cli.ui.output import console, print_diagnostics
+from packtrain.cli.ui.output import console, print_diagnostics, print_result
+from packtrain.cli.ui.plan_table import print_plan
 from packtrain.cli.ui.transfer_progress import cancel_on_signal
 from packtrain.errors import EXIT_USAGE
 from packtrain.indexing import IndexResult
@@ -36,12 +37,12 @@ class SubmissionProgress(Progress):
     """Prints the progress of `prepare`.
 
     Args:
-        quiet: Print only diagnostics.
-        show_plan: Called with the summary of the plan, before indexes are built.
+        as_json: Print only diagnostics, and the plan as JSON.
+        show_plan: Print the plan.
     """
 
-    def __init__(self, quiet: bool, show_plan: Callable[[PlanSummary], None] = lambda summary: None) -> None:
-        self._quiet, self._show_plan = quiet, show_plan
+    def __init__(self, as_json: bool, show_plan: bool) -> None:
+        self._as_json, self._show_plan = as_json, show_plan
 
     def on_diagnostics(self, diagnostics: Sequence[Diagnostic]) -> None:
         print_diagnostics(diagnostics)
@@ -50,16 +51,17 @@ class SubmissionProgress(Progress):
         return console().status("querying the sizes of the inputs …") if console().is_terminal else nullcontext()
 
     def on_summary(self, summary: PlanSummary) -> None:
-        self._show_plan(summary)
+        if self._show_plan:
+            print_result(self._as_json, summary.to_data(), lambda out: print_plan(out, summary))
 
     @contextmanager
     def indexing(self, name: str) -> Iterator[IndexCallbacks]:
         """Show a progress bar; Ctrl-C stops and saves what was found so far."""
-        with cancel_on_signal(RESUME_HINT) as cancel_token, IndexProgressBar(name, self._quiet) as bar:
+        with cancel_on_signal(RESUME_HINT) as cancel_token, IndexProgressBar(name, self._as_json) as bar:
             yield IndexCallbacks(bar.on_progress, cancel_token.check_cancelled)
 
     def on_index(self, name: str, result: IndexResult, duration_s: float) -> None:
-        if self._quiet:
+        if self._as_json:
             return
         index = result.index
         classes = f" of {len(index.class_names):,} classes" if len(index.class_names) > 1 else ""

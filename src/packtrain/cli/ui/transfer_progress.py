@@ -74,9 +74,15 @@ def cancel_on_signal(resume_hint: str) -> Iterator[CancelToken]:
 
 
 class TransferProgress:
-    """Shows one transfer after another: call `start`, then `on_progress` or `on_snapshot` until it is done."""
+    """Shows one transfer after another: call `start`, then `on_progress` or `on_snapshot` until it is done.
 
-    def __init__(self, quiet: bool) -> None:
+    Args:
+        quiet: Show nothing.
+        line_interval_s: Seconds between lines, where the output is not a terminal.
+    """
+
+    def __init__(self, quiet: bool, line_interval_s: float = _LINE_INTERVAL_S) -> None:
+        self._line_interval_s = line_interval_s
         self._view = TransferView("", "")
         self._meter = RateMeter()
         self._next_line_at = 0.0
@@ -98,7 +104,7 @@ class TransferProgress:
     def start(self, verb: str, name: str, total_bytes: int | None = None) -> None:
         """Begin to show another transfer."""
         self._view, self._meter = TransferView(verb, name, total_bytes=total_bytes), RateMeter()
-        self._next_line_at = time.monotonic() + _LINE_INTERVAL_S
+        self._next_line_at = time.monotonic() + self._line_interval_s
 
     def on_progress(self, done_bytes: int, total_bytes: int | None) -> None:
         """Show a byte count and the speed measured here."""
@@ -125,7 +131,7 @@ class TransferProgress:
         self._view = view
         now = time.monotonic()
         if self._prints_lines and now >= self._next_line_at:
-            self._next_line_at = now + _LINE_INTERVAL_S
+            self._next_line_at = now + self._line_interval_s
             click.echo(format_transfer(view))
 
     def _render(self) -> RenderableType:

@@ -37,6 +37,11 @@ ALIASES = {
     "singularityimage": "+singularityimage",
     "dockerimage": "docker_image",
     "containerimage": "container_image",
+    "checkpointexitcode": "checkpoint_exit_code",
+    "+checkpointexitcode": "checkpoint_exit_code",
+    "+successcheckpointexitcode": "checkpoint_exit_code",
+    "transfercheckpointfiles": "transfer_checkpoint_files",
+    "+transfercheckpoint": "transfer_checkpoint_files",
 }
 
 _TRANSLATED = """
@@ -45,7 +50,7 @@ _TRANSLATED = """
     gpus_minimum_capability gpus_minimum_memory gpus_minimum_runtime
     transfer_executable transfer_input_files transfer_output_files transfer_output_remaps output_destination
     should_transfer_files when_to_transfer_output preserve_relative_paths
-    input output error log initialdir max_retries
+    input output error log initialdir max_retries checkpoint_exit_code transfer_checkpoint_files
 """
 
 _PASSED_THROUGH = """
@@ -107,12 +112,10 @@ IGNORED: dict[str, str] = {
 }
 
 REJECTED: dict[str, tuple[str, str]] = {
-    "checkpoint_exit_code": (
-        "packtrain handles checkpoints itself",
-        "remove these lines, convert the file with `packtrain convert`, and add `checkpoint:` to the workflow",
+    "checkpoint_destination": (
+        "checkpoints are stored with the outputs of the job",
+        "use output_destination, or remove the line: HTCondor then keeps them on the access point",
     ),
-    "checkpoint_destination": ("packtrain handles checkpoints itself", "see docs/how-to/checkpoints.md"),
-    "transfer_checkpoint_files": ("packtrain handles checkpoints itself", "see docs/how-to/checkpoints.md"),
     "success_exit_code": ("packtrain treats every exit code but 0 as a failure", "use a script that exits with 0"),
     "grid_resource": ("packtrain submits to the pool itself, not to a grid", "use condor_submit"),
     "machine_count": ("a job runs on one node", "use condor_submit"),

@@ -63,7 +63,7 @@ def add_inputs(submit: ParsedSubmit, draft: WorkflowDraft) -> None:
     files: list[tuple[str, str]] = []
     if submit.flag("transfer_executable", True) and submit.has("executable"):
         files.append(("executable", submit.template("executable")))
-    files += [("transfer_input_files", template) for template in _list_templates(submit, "transfer_input_files")]
+    files += [("transfer_input_files", template) for template in list_templates(submit, "transfer_input_files")]
     if submit.has("input") and submit.template("input") != "/dev/null":
         files.append(("input", submit.template("input")))
     target_names = TargetNames()
@@ -71,7 +71,7 @@ def add_inputs(submit: ParsedSubmit, draft: WorkflowDraft) -> None:
         _add_input(submit, draft, key, template, target_names)
 
 
-def _list_templates(submit: ParsedSubmit, key: str) -> list[str]:
+def list_templates(submit: ParsedSubmit, key: str) -> list[str]:
     """Return the entries of a list, each as a template. A value of `queue` may itself be a list."""
     templates = split_list(submit.template(key))
     try:
@@ -133,10 +133,10 @@ def _remote_input(submit: ParsedSubmit, key: str, template: str, scheme: str) ->
         return {"http": {"url": submit.to_workflow_text(key, template)}, "folder": WORK_DIR, "unpack": "never"}
     if scheme in _FEDERATED_SCHEMES:
         return _federated_input(submit, key, template)
-    hint = "packtrain can fetch http, https, osdf and pelican URLs"
-    if scheme == "s3":
-        hint = "remove it, convert the file with `packtrain convert`, and add an input of kind `s3` to the workflow"
-    submit.error(key, f"{key}: {_to_submit_text(template)} cannot be fetched", hint)
+    if scheme != "s3":
+        return {"plugin": {"url": submit.to_workflow_text(key, template)}, "folder": WORK_DIR, "unpack": "never"}
+    hint = "remove it, convert the file with `packtrain convert`, and add an input of kind `s3` to the workflow"
+    submit.error(key, f"{key}: {_to_submit_text(template)} cannot be fetched without its keys", hint)
     return None
 
 
@@ -190,12 +190,6 @@ def add_outputs(submit: ParsedSubmit, draft: WorkflowDraft, run: dict[str, Any],
     when = submit.common_value("when_to_transfer_output").lower()
     if when not in _WHEN_VALUES:
         submit.error("when_to_transfer_output", f"when_to_transfer_output = {when} is not supported")
-    if when == "on_exit_or_evict":
-        submit.warning(
-            "when_to_transfer_output",
-            "the next execution does not get the files of an evicted job",
-            "see docs/how-to/checkpoints.md",
-        )
     declared = _declared_outputs(submit)
     collect = [entry for entry, _ in declared] if declared is not None else ["*"]
     for path in expect:
@@ -219,7 +213,7 @@ def _declared_outputs(submit: ParsedSubmit) -> list[tuple[str | dict[str, str], 
     outputs: list[tuple[str | dict[str, str], str]] = []
     target_names = TargetNames()
     keep_paths = submit.flag("preserve_relative_paths", False)
-    for template in _list_templates(submit, "transfer_output_files"):
+    for template in list_templates(submit, "transfer_output_files"):
         default_target = template if keep_paths else base_name(template)
         target = remaps.pop(template, default_target)
         is_folder_content = template.endswith("/") and target == default_target
@@ -239,7 +233,7 @@ def _declared_outputs(submit: ParsedSubmit) -> list[tuple[str | dict[str, str], 
 def _is_valid_output(submit: ParsedSubmit, template: str, target: str, target_names: TargetNames | None) -> bool:
     """Return whether an output is inside its folder and has a unique name; report an error if not."""
     names = [name.rstrip("/") for name in submit.job_table.values_per_job(target)]
-    if not all(map(_is_inside, (*submit.job_table.values_per_job(template), *names))):
+    if not all(map(is_inside, (*submit.job_table.values_per_job(template), *names))):
         submit.error(
             "transfer_output_files",
             f"{_to_submit_text(template)} would be outside its folder: {_to_submit_text(target)}",
@@ -253,7 +247,8 @@ def _is_valid_output(submit: ParsedSubmit, template: str, target: str, target_na
     return conflict is None
 
 
-def _is_inside(path: str) -> bool:
+def is_inside(path: str) -> bool:
+    """Return whether a path is below the working folder."""
     return bool(path) and not path.startswith(("/", "~")) and ".." not in path.split("/")
 
 

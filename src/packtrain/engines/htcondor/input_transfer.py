@@ -65,7 +65,7 @@ def find_problems(source: Input, name: str) -> Iterator[str]:
         )
     if method == CONDOR and not is_local(source):
         yield f"{name}: `transfer: condor` is for files of this machine; use agent or plugin for a URL"
-    if method == PLUGIN and (source.prefix or is_local(source)):
+    if method == PLUGIN and (source.prefix or not source.files):
         yield f"{name}: `transfer: plugin` is for URLs of single files; use condor or agent"
     if method == PLUGIN and any(location.token or location.headers or location.s3 for location in _locations(source)):
         yield (

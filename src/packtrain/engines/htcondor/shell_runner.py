@@ -49,6 +49,7 @@ def choose_runner(plan: Plan, origin: SourceMap | None) -> RunnerChoice:
         error = _make_problem(ERROR, f"{message}, but {reason}", "use an image with Python", origin)
         return RunnerChoice(problems=(error,))
     message += ": HTCondor's plugins fetch inputs with a URL, and outputs are only checked for existence"
+    message += ", and an evicted job starts from the beginning" if plan.jobs[0].checkpoint else ""
     warning = _make_problem(WARNING, message, "", origin)
     return RunnerChoice(without_agent=True, problems=(warning,))
 
@@ -85,7 +86,9 @@ def use_plugin_transfer(plan: Plan) -> Plan:
     def with_transfer_method(source: Input) -> Input:
         return replace(source, transfer=CONDOR if is_local(source) else PLUGIN)
 
-    jobs = tuple(replace(job, inputs=tuple(map(with_transfer_method, job.inputs))) for job in plan.jobs)
+    jobs = tuple(
+        replace(job, inputs=tuple(map(with_transfer_method, job.inputs)), checkpoint=None) for job in plan.jobs
+    )
     return replace(plan, jobs=jobs, recovery=replace(plan.recovery, fallback_to_agent=False))
 
 
@@ -104,7 +107,8 @@ def _reasons_agent_needed(job: Job) -> Iterator[str]:
         yield "a folder has to be fetched from a server"
     if any(_needs_agent(expected) for expected in job.expect):
         yield "the contents of outputs have to be checked"
-    if job.checkpoint or (job.output and not job.output.location.url.startswith("file:")):
+    has_checkpoints = job.checkpoint is not None and job.checkpoint.exit_code > 0
+    if has_checkpoints or (job.output and not job.output.location.url.startswith("file:")):
         yield "checkpoints or outputs have to be uploaded"
     env = [*job.env, *(step.action.env if isinstance(step.action, RunAction) else ())]
     if any(not isinstance(variable.value, str) for variable in env):

@@ -97,7 +97,7 @@ def _submit_lines(batch: SubmitBatch, folder: RunFolder, settings: RunSettings) 
     yield "submit_event_user_notes", f"{LOG_PREFIX} $(job) $(attempt)"
     yield "ulog_execute_attrs", _SITE_ATTRIBUTES
     yield from _resource_lines(job, settings)
-    yield from _site_lines(batch.overrides, settings)
+    yield from _site_lines(batch.overrides, settings, plugin_schemes(job))
     yield from _lifetime_lines(job, settings)
     yield from _attribute_lines(batch, job, settings)
     if len(batch.attempts) > 1:
@@ -143,14 +143,24 @@ def _resource_lines(job: Job, settings: RunSettings) -> Iterator[SubmitLine]:
         yield from _gpu_lines(job)
 
 
-def _site_lines(overrides: Overrides, settings: RunSettings) -> Iterator[SubmitLine]:
-    """Yield requirements against sites that failed in this run or in earlier ones, and ranks of sites.
+def plugin_schemes(job: Job) -> tuple[str, ...]:
+    """Return the URL schemes of inputs and image that the pool's own plugins have to fetch."""
+    image_scheme = job_image(job).partition("://")[0].lower() if "://" in job_image(job) else ""
+    schemes = [scheme for source in job.inputs for scheme in source.plugin_schemes]
+    schemes += [image_scheme] if image_scheme == "file" else []
+    # `NAME+https` is the method https with the credential NAME.
+    return tuple(dict.fromkeys(scheme.rpartition("+")[2] for scheme in schemes))
+
+
+def _site_lines(overrides: Overrides, settings: RunSettings, schemes: Sequence[str] = ()) -> Iterator[SubmitLine]:
+    """Yield requirements for the pool's plugins and against sites that failed, and ranks of sites.
 
     A job that waits too long may also run at a site that only earlier runs found bad. `merge_lines` joins this with the
     user's own requirements; the user's `rank` replaces ours. If the user names sites, earlier runs are ignored.
     """
     preferences = SitePreferences() if has_site_requirements(settings.submit_lines) else settings.site_preferences
-    terms = _avoidance_terms(overrides.avoid_sites, overrides.avoid_nodes)
+    terms = [f'stringListIMember("{scheme}", TARGET.HasFileTransferPluginMethods)' for scheme in schemes]
+    terms += _avoidance_terms(overrides.avoid_sites, overrides.avoid_nodes)
     history_terms = _avoidance_terms(preferences.avoid_sites, preferences.avoid_nodes)
     if history_terms:
         terms.append(f"(time() - QDate > {_AVOID_TIMEOUT_S} || ({' && '.join(history_terms)}))")

@@ -100,6 +100,8 @@ def _updates_from_status(tracked: TrackedTask, status: TaskStatus, record: Statu
     if phase is Phase.PENDING:
         yield from _updates_from_pending(tracked, status, record, base_seq)
         return
+    if phase is Phase.COMPLETING:
+        return  # the restart count may already be that of the next execution
     if tracked.is_held:
         tracked.is_held = False
         yield Released(*ids, native_id=native_id, seq=base_seq + 1, occurred_at=record.observed_at)
@@ -157,7 +159,8 @@ def _gone(tracked: TrackedTask, status: TaskStatus, native_id: str, observed_at:
 
 def _exit_detail(exit_code: int) -> str:
     if exit_code < 0:
-        return f"the agent was killed by {signal.Signals(-exit_code).name}"
+        known_signals = {number.value: number.name for number in signal.Signals}
+        return f"the agent was killed by {known_signals.get(-exit_code, f'signal {-exit_code}')}"
     return f"the agent ended with exit code {exit_code}"
 
 

@@ -7,6 +7,7 @@ comes first.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -16,7 +17,6 @@ from packtrain.events import Event, kinds
 from packtrain.formatting import replace_control_chars
 from packtrain.report.history import ExecutionRecord, InputTransfer, Outcome
 from packtrain.report.readers.end_status import RUNNING, EndStatus
-from packtrain.report.readers.values import parse_amount, parse_count
 from packtrain.state.slot_time import Phase, PhaseSpan, SlotSession, merge_spans
 
 # The stage `check` counts as setup: it is neither compute nor transfer, and too short for a phase of its own.
@@ -29,8 +29,22 @@ _PHASE_BY_STAGE = {
 _REUSED_SOURCE_PREFIX = "reused"  # of the `source` of inputs that the previous attempt had fetched
 
 _EPSILON_S = 1e-6
+_MAX_AMOUNT = 1e18  # seconds, bytes or GPUs; larger values are invalid, and sums of these stay finite
 
 PhaseDuration = tuple[Phase, float]  # (phase, seconds)
+
+
+def parse_amount(value: object) -> float | None:
+    """Return a finite number >= 0, or None for anything else (text, booleans, NaN, negative numbers)."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= _MAX_AMOUNT:
+        return None
+    return float(value)
+
+
+def parse_count(value: object) -> int | None:
+    """Return a number >= 0 rounded down to an integer, or None for anything else."""
+    amount = parse_amount(value)
+    return None if amount is None else math.floor(amount)
 
 
 @dataclass

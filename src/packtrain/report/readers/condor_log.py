@@ -13,6 +13,7 @@ import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
+from packtrain.condor import hold_codes
 from packtrain.condor.eventlog import attributes as transfers
 from packtrain.condor.eventlog import event_types as codes
 from packtrain.condor.eventlog.attributes import EventAttributes, event_attributes, transfer_type
@@ -21,18 +22,19 @@ from packtrain.errors import FormatError
 from packtrain.events import Event
 from packtrain.formatting import replace_control_chars
 from packtrain.report.history import ExecutionRecord, FailureCategory, JobRecord, Outcome
-from packtrain.report.readers import condor_end_status
+from packtrain.report.readers import condor_attributes
 from packtrain.report.readers.agent_timeline import (
     AGENT_EVENT_KINDS,
     AgentTimeline,
     add_agent_timelines,
+    parse_amount,
+    parse_count,
     record_from_session,
     retained_compute_by_emitter,
     with_retained_compute,
 )
+from packtrain.report.readers.condor_attributes import guess_site, node_from_attributes, site_from_attributes
 from packtrain.report.readers.end_status import RUNNING, UNLOGGED_END, EndStatus, classify_agent_exit
-from packtrain.report.readers.site_names import guess_site, node_from_attributes, site_from_attributes
-from packtrain.report.readers.values import parse_amount, parse_count
 from packtrain.state.slot_time import PoolEvent, PoolEventKind, SlotSession, SlotTimeline
 
 _UNKNOWN_LOCATION = ("", "")
@@ -244,11 +246,11 @@ def _on_evicted(builder: LogHistoryBuilder, job: LogJob, record: JobEvent, now: 
     code = parse_count(attributes.get("ReasonCode")) or 0
     requeued = attributes.get("TerminatedAndRequeued")
     if requeued:
-        status = condor_end_status.classify_requeue(attributes.get("ReturnValue"), attributes.get("TerminatedBySignal"))
+        status = condor_attributes.classify_requeue(attributes.get("ReturnValue"), attributes.get("TerminatedBySignal"))
     else:
         reason = builder.intern_text(_reason_text(attributes, "Reason") or job.remote_error)
         subcode = parse_count(attributes.get("ReasonSubCode")) or 0
-        status = condor_end_status.classify_eviction(code, subcode, reason)
+        status = condor_attributes.classify_eviction(code, subcode, reason)
     _record_usage(job, attributes)
     job.details.eviction_code = code
     job.session.is_start_failed = code == _CONTAINER_START_FAILED
@@ -274,7 +276,7 @@ def _on_terminated(builder: LogHistoryBuilder, job: LogJob, record: JobEvent, no
     _record_usage(job, attributes)
     agents = list(job.details.agents.values())
     agent_status = classify_agent_exit(agents[-1].exit_data) if agents else None
-    status = agent_status or condor_end_status.classify_exit(
+    status = agent_status or condor_attributes.classify_exit(
         attributes.get("ReturnValue"), attributes.get("TerminatedBySignal")
     )
     return status._replace(reason=builder.intern_text(status.reason))
@@ -285,11 +287,11 @@ def _on_shadow_exception(builder: LogHistoryBuilder, job: LogJob, record: JobEve
         attributes = event_attributes(record)
         _record_usage(job, attributes)
         message = builder.intern_text(_reason_text(attributes, "Message") or job.remote_error)
-        job.add(PoolEventKind.INTERRUPTED, now, condor_end_status.classify_shadow_exception(message))
+        job.add(PoolEventKind.INTERRUPTED, now, condor_attributes.classify_shadow_exception(message))
 
 
 def _on_aborted(builder: LogHistoryBuilder, job: LogJob, record: JobEvent, now: float) -> EndStatus:
-    return condor_end_status.classify_removal(builder.intern_text(_reason_text(event_attributes(record), "Reason")))
+    return condor_attributes.classify_removal(builder.intern_text(_reason_text(event_attributes(record), "Reason")))
 
 
 def _on_held(builder: LogHistoryBuilder, job: LogJob, record: JobEvent, now: float) -> None:
@@ -297,8 +299,8 @@ def _on_held(builder: LogHistoryBuilder, job: LogJob, record: JobEvent, now: flo
     code = parse_count(attributes.get("HoldReasonCode")) or 0
     subcode = parse_count(attributes.get("HoldReasonSubCode")) or 0
     reason = builder.intern_text(_reason_text(attributes, "HoldReason"))
-    status = condor_end_status.classify_hold(code, subcode, reason)
-    job.add(PoolEventKind.HELD, now, status, has_exited=not condor_end_status.interrupts_running_job(code, reason))
+    status = condor_attributes.classify_hold(code, subcode, reason)
+    job.add(PoolEventKind.HELD, now, status, has_exited=not hold_codes.classify_hold(code, subcode, reason).interrupts)
 
 
 def _on_released(builder: LogHistoryBuilder, job: LogJob, record: JobEvent, now: float) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from packtrain.condor.hold_codes import HOLD_CODES
 from packtrain.events import FAILURE_KINDS, Event, Failure, kinds
 from packtrain.report.history import FailureCategory, Outcome
 from packtrain.state import Execution, ExecutionStatus, JobState, JobStatus
@@ -28,6 +29,7 @@ _CATEGORY_BY_KIND = {
     **dict.fromkeys(("access_denied", "transfer_failed", "transfer_too_large"), FailureCategory.TRANSFER),
     "cancelled": FailureCategory.USER,
     "held": FailureCategory.POOL,
+    "out_of_memory": FailureCategory.PROGRAM,  # it used more than it requested
 }
 _CATEGORY_BY_BLAME = {
     "user": FailureCategory.PROGRAM,
@@ -82,8 +84,7 @@ def classify_execution(execution: Execution) -> EndStatus:
     if execution.status is ExecutionStatus.REQUEUED:
         return classify_agent_exit(execution.agent_result) or EndStatus(Outcome.CHECKPOINTED, FailureCategory.NONE)
     if execution.hold is not None:
-        data = execution.hold.event.data
-        return classify_failure_kind(str(data.get("kind", "")), str(data.get("detail", "")), Outcome.HELD)
+        return _classify_pool_event(execution.hold.event)
     if execution.is_live:
         return RUNNING
     return classify_failure(
@@ -98,8 +99,17 @@ def classify_session(session: SlotSession) -> EndStatus:
         return UNLOGGED_END
     if event.kind == kinds.ATTEMPT_GONE:
         return EndStatus(Outcome.LOST, FailureCategory.UNKNOWN)
+    return _classify_pool_event(event)
+
+
+def _classify_pool_event(event: Event) -> EndStatus:
+    """Classify the end of an execution by the engine's event: interrupted or held."""
     default = Outcome.HELD if event.kind == kinds.ATTEMPT_HELD else Outcome.EVICTED
-    return classify_failure_kind(str(event.data.get("kind", "")), str(event.data.get("detail", "")), default)
+    kind = str(event.data.get("kind", ""))
+    status = classify_failure_kind(kind, str(event.data.get("detail", "")), default)
+    hold = HOLD_CODES.get(event.data.get("code", 0))
+    has_own_category = hold is not None and hold.failure_kind == kind and hold.category
+    return status._replace(category=FailureCategory(hold.category)) if hold and has_own_category else status
 
 
 def classify_job(job: JobState) -> EndStatus:

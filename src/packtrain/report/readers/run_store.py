@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 
 from packtrain.events import Event, kinds
-from packtrain.report.history import ExecutionRecord, JobHistory, JobRecord, Outcome, Phase, PhaseSpan
+from packtrain.report.history import ExecutionRecord, FailureCategory, JobHistory, JobRecord, Outcome, Phase, PhaseSpan
 from packtrain.report.readers.agent_timeline import (
     AGENT_EVENT_KINDS,
     AgentTimeline,
@@ -20,11 +20,12 @@ from packtrain.report.readers.agent_timeline import (
     retained_compute_by_emitter,
     with_retained_compute,
 )
+from packtrain.report.readers.condor_attributes import guess_site
 from packtrain.report.readers.end_status import classify_execution, classify_job, classify_session
-from packtrain.report.readers.site_names import guess_site
-from packtrain.state import Execution, JobState, RunState
+from packtrain.state import Execution, ExecutionStatus, JobState, RunState
 from packtrain.state.slot_time import SlotTimeline
 
+_UNKNOWN_CATEGORIES = (FailureCategory.NONE, FailureCategory.UNKNOWN)
 _UNCHECKED_NOTE = "The outputs of {} succeeded jobs were not checked: their workflow has no `expect`."
 _NO_JOURNAL_NOTE = "{} executions returned no agent journal; their times come from the HTCondor log alone."
 _ONE_UNCHECKED_NOTE = "The outputs of 1 succeeded job were not checked: its workflow has no `expect`."
@@ -141,7 +142,7 @@ class _JobHistoryBuilder:
         )
 
     def _add_attempt(self, attempt_id: str, executions: Sequence[Execution]) -> None:
-        timeline = self._job.slot_timeline(attempt_id)
+        timeline = self._job.attempts[attempt_id].timeline
         if timeline is None:
             for execution in executions:
                 self._add_local_execution(execution)
@@ -174,10 +175,11 @@ class _JobHistoryBuilder:
         self, record: ExecutionRecord, execution: Execution, agents: Sequence[AgentTimeline]
     ) -> ExecutionRecord:
         status = classify_execution(execution)
+        is_known_by_pool = execution.status is ExecutionStatus.LOST and record.category not in _UNKNOWN_CATEGORIES
         ended = replace(
             record,
             outcome=status.outcome,
-            category=status.category,
+            category=record.category if is_known_by_pool else status.category,
             reason=status.reason,
             site=execution.site or guess_site(execution.host),
             node=execution.host,

@@ -157,8 +157,15 @@ class LocalPath(SpecModel):
     """Absolute, or relative to the workflow file's folder."""
 
 
+class PluginUrl(SpecModel):
+    """A URL that only the transfer plugins of an HTCondor pool can fetch."""
+
+    url: Annotated[Str, Field(pattern=r"^[A-Za-z][A-Za-z0-9.+-]*://\S+$")]
+    """For example file:///staging/me/data.tar, a path on the execution points."""
+
+
 class Input(SpecModel):
-    """Data that is available before the first step. Give one of `http`, `s3`, `osdf`, `file`."""
+    """Data that is available before the first step. Give one of `http`, `s3`, `osdf`, `file`, `plugin`."""
 
     http: HttpInput | None = None
     """Files from a web server."""
@@ -168,6 +175,8 @@ class Input(SpecModel):
     """An object of the Open Science Data Federation."""
     file: LocalPath | None = None
     """A file or folder on this machine."""
+    plugin: PluginUrl | None = None
+    """A URL of another kind, for the transfer plugins of an HTCondor pool."""
     unpack: Literal["auto", "never"] | None = None
     """Unpack archives (auto) or not (never). Default: auto for files, never for s3 and folders."""
     nested: bool = False
@@ -207,10 +216,19 @@ class Output(SpecModel):
 
 
 class CheckpointConfig(SpecModel):
-    """The checkpoint files that the program saves."""
+    """The checkpoint files that the program saves. Give one of `path`, `paths`."""
 
-    path: RelativePath
+    path: RelativePath | None = None
     """File below the output folder; may be a pattern such as ckpt-*.pt."""
+    paths: Annotated[tuple[RelativePath, ...], Field(min_length=1)] | None = None
+    """Several files or patterns that together are one checkpoint."""
+    folder: RelativePath = "output"
+    """Folder of the sandbox that the paths are relative to, e.g. the `workDir` of the step."""
+    when: Literal["saved", "exit", "exitOrEvict"] = "saved"
+    """When the files are a checkpoint: `saved` (whenever they changed), `exit` (after `exitCode` only) or
+    `exitOrEvict` (also when the job is stopped)."""
+    exit_code: Annotated[int, Field(ge=0, le=255)] = 85
+    """Exit code of a program that saved a checkpoint and wants to continue; 0: it has none."""
     min_interval: Seconds | None = None
     """Minimum time between uploads, e.g. 10m (default: every checkpoint is uploaded)."""
 

@@ -4,7 +4,7 @@ An object is divided into *blocks*. A *span* is a run of blocks that one connect
 replica of the object with its statistics. A *block sink* stores the blocks. A *hedge* is a second request for a late
 block.
 
-Start with `coordinator`, the shared state, and `worker`, the work of one connection. The decisions are pure:
-`scheduler` (which block), `source_selector` and `source_stats` (from where), `concurrency` (how many connections).
+Start with `coordinator`, the shared state, and `worker`, the connections. The decisions are pure:
+`scheduler` (which block), `source_stats` (from where), `concurrency` (how many connections).
 `file_sink`, `part_file` and `resume_log` store blocks on disk so that another process can resume the download.
 """

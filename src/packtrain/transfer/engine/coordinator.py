@@ -2,12 +2,13 @@
 
 `FetchCoordinator` holds the scheduler, the sources and the counters under one lock, and never touches the network. Each
 connection is a `worker.DownloadWorker`: it requests work from the coordinator, receives blocks and reports what
-happened. `worker_pool` starts the workers and waits for the end. Blocks go to a `BlockSink`: a file (`file_sink`) or a
+happened. `worker.run_workers` starts them and waits for the end. Blocks go to a `BlockSink`: a file (`file_sink`) or a
 window in memory (`ordered_download`).
 """
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Collection
@@ -15,27 +16,30 @@ from typing import Protocol
 
 from packtrain.errors import TransferError
 from packtrain.transfer.api import ObjectInfo
+from packtrain.transfer.engine.completion import POLL_INTERVAL_S, Completion
 from packtrain.transfer.engine.concurrency import (
     HIGH_LATENCY_S,
     MAX_CONNECTIONS,
     ConcurrencyController,
     StarvationDetector,
 )
-from packtrain.transfer.engine.fetch_request import FetchRequest, ObjectChangedError, RangeRequest, TransferStats
+from packtrain.transfer.engine.fetch_request import (
+    ActiveRequests,
+    FetchRequest,
+    ObjectChangedError,
+    RangeRequest,
+    TransferStats,
+)
 from packtrain.transfer.engine.resolver import SourceResolver
 from packtrain.transfer.engine.resume_log import ObjectIdentity
 from packtrain.transfer.engine.scheduler import MAX_SPAN_BLOCKS, BlockScheduler, BlockSpan
-from packtrain.transfer.engine.source_selector import SourceSelector
-from packtrain.transfer.engine.source_stats import SourceStats
+from packtrain.transfer.engine.source_stats import SourceSelector, SourceStats
 from packtrain.transfer.retry import combine_errors
 
-POLL_INTERVAL_S = 0.05
+_logger = logging.getLogger("packtrain.transfer.engine")
 _MAX_IDLE_POLL_INTERVAL_S = 0.4  # of an idle worker; a node with many agents has hundreds of them
-_NEXT_REPLICA_AFTER_S = 0.5  # of silence before another replica gets the first request as well
 _MAX_BUFFERED_BYTES = 96 << 20
 _BLOCKS_PER_WORKER = 2
-_MAX_UNEXPECTED_RESPONSES = 3
-_MIN_IDENTICAL_PAUSES = 3  # responses that pause after the same number of bytes
 
 
 class DirectWriter(Protocol):
@@ -92,20 +96,17 @@ class FetchCoordinator:
         self.last_source: SourceStats | None = None  # sent the last block
         self.is_reading_unsized = False  # one connection reads an object of unknown size
         self.n_workers = 0
-        self._writers: set[object] = set()  # changed without the lock: add and discard are atomic
-        self._active_requests: set[RangeRequest] = set()
+        self.completion = Completion(self.condition, self._has_all_blocks)
+        self.active_requests = ActiveRequests()
         self.window_blocks: int | None = None  # how far the assigned blocks may be ahead of the reader; None: unlimited
         self.max_span_blocks = MAX_SPAN_BLOCKS  # for blocks of `request.block_bytes`
         self.high_latency_block_bytes = request.block_bytes  # block size if the first server to respond is distant
         self.max_connections = min(MAX_CONNECTIONS, max(1, _MAX_BUFFERED_BYTES // request.block_bytes))
         self._resolver = SourceResolver(request.remote_file.locations, request.resolve_secret, self)
-        self._initial_requests: list[RangeRequest] = []
         self.round_trip_s = 0.0  # to the server that responded last; 0: unknown
         self._started_at = self._last_progress_at = time.monotonic()
         self._concurrency: ConcurrencyController | None = None
         self._starvation_detector = StarvationDetector(self._started_at)
-        self._failure: BaseException | None = None
-        self._is_closed = self._is_complete = False
 
     def resume(self, identity: ObjectIdentity, done: Collection[int]) -> None:
         """Continue the download of an earlier process.
@@ -114,7 +115,8 @@ class FetchCoordinator:
             identity: The object.
             done: The blocks that are valid.
         """
-        self._create_scheduler(identity, done)
+        with self.condition:
+            self._create_scheduler(identity, done)
 
     # Called by the workers. Each method acquires the lock unless it states otherwise.
 
@@ -135,25 +137,26 @@ class FetchCoordinator:
     def retry_span(self, span: BlockSpan) -> RangeRequest | None:
         """Wait for a source for the rest of a span whose request ended, or return None if it is not needed."""
         with self.condition:
-            while self.scheduler is not None and not self._is_closed:
+            while self.scheduler is not None and not self.completion.is_closed:
                 self.scheduler.skip_done(span)
                 now = time.monotonic()
                 if self.scheduler.is_obsolete(span):
                     break
                 source = self.sources.choose(now)
                 if source is not None:
+                    _logger.debug(
+                        "the rest of blocks %d to %d is requested from %s",
+                        span.next_block, span.stop_block - 1, source.replica.label,
+                    )  # fmt: skip
                     span.source, span.block_started_at, span.last_byte_at = source, now, now
-                    return self._register_request(RangeRequest(source, span, now))
+                    return self.active_requests.add(RangeRequest(source, span, now))
                 self.condition.wait(POLL_INTERVAL_S)
             return None
 
     def end_request(self, range_request: RangeRequest) -> None:
         """Record that a request ended, successfully or not."""
         with self.condition:
-            range_request.source_stats.connections -= 1
-            self._active_requests.discard(range_request)
-            if range_request in self._initial_requests:
-                self._initial_requests.remove(range_request)
+            self.active_requests.remove(range_request)
             range_request.source_stats.has_sent_bytes |= range_request.received_bytes > 0
             if not range_request.has_failed:
                 range_request.source_stats.response_limit.record_complete(range_request.received_bytes)
@@ -175,6 +178,10 @@ class FetchCoordinator:
             is_only_source = self.sources.is_only_usable(source, now)
             source.record_failure(error, range_request.started_at, now, is_only_source, self.retry_ends_at())
             source.needs_full_request = range_request.span is None and error.kind == "unexpected_content"
+            _logger.debug(
+                "%s; the source backs off for %.2f s, failures in a row: %d",
+                error.detail, max(0.0, source.backoff_ends_at - now), source.n_failures,
+            )  # fmt: skip
             self._check_exhausted(now, n_ending=1)
 
     def record_stall(self, range_request: RangeRequest) -> None:
@@ -186,20 +193,9 @@ class FetchCoordinator:
             source.record_stall(now, is_only_source, range_request.timeout_factor, range_request.received_bytes)
 
     def record_pause(self, range_request: RangeRequest) -> None:
-        """Record a short pause, and set the response limit if several responses pause at the same byte.
-
-        A limit below one block is ignored: it would be useless, and first packets often have the same size.
-        """
+        """Record a short pause of a response."""
         with self.condition:
-            range_request.paused_after_bytes = range_request.received_bytes
-            paused = [
-                active
-                for active in self._active_requests
-                if active.paused_after_bytes == active.received_bytes == range_request.received_bytes
-            ]
-            n_same_source = sum(active.source_stats is range_request.source_stats for active in paused)
-            if n_same_source >= _MIN_IDENTICAL_PAUSES and range_request.received_bytes >= self.request.block_bytes:
-                range_request.source_stats.response_limit.record_cutoff(range_request.received_bytes)
+            self.active_requests.record_pause(range_request, self.request.block_bytes)
 
     def is_slow(self, range_request: RangeRequest, now: float) -> bool:
         """Return whether a new request would be faster. Called very often, so without the lock."""
@@ -214,13 +210,6 @@ class FetchCoordinator:
             range_request.source_stats.has_different_object = True
             self._check_exhausted(time.monotonic(), n_ending=1)
 
-    def has_served_object(self, range_request: RangeRequest) -> bool:
-        """Return whether the source sent our object recently; then one unexpected response is an accident."""
-        return (
-            range_request.source_stats.received_bytes > 0
-            and range_request.source_stats.n_failures < _MAX_UNEXPECTED_RESPONSES
-        )
-
     def begin(self, range_request: RangeRequest, info: ObjectInfo, requested_bytes: int | None) -> bool:
         """Start the download with the first valid response.
 
@@ -233,8 +222,9 @@ class FetchCoordinator:
             False if another response was first.
         """
         with self.condition:
-            if self.scheduler is not None or self.is_reading_unsized or self._is_closed:
+            if self.scheduler is not None or self.is_reading_unsized or self.completion.is_closed:
                 return False
+            _logger.debug("%s responded first; size: %s bytes", range_request.url, info.size)
             if info.size is None:
                 self.block_sink.begin_unsized()
                 self.is_reading_unsized = True
@@ -262,40 +252,20 @@ class FetchCoordinator:
         """
         with self.condition:
             is_first_copy = self._record_block(range_request, n_bytes)
-            if is_first_copy:
-                self._writers.add(range_request)
-            return is_first_copy
+            return is_first_copy and self.completion.begin_write(range_request)
 
     def record_stored(self, range_request: RangeRequest, n_bytes: int) -> None:
         """Record that an accepted block is in the block sink."""
         with self.condition:
             self.stats.done_bytes += n_bytes
-        self.end_write(range_request)
+        self.completion.end_write(range_request)
 
     def record_direct_write(self, range_request: RangeRequest, n_bytes: int) -> None:
         """Record a block that was written in chunks."""
         with self.condition:
             if self._record_block(range_request, n_bytes):
                 self.stats.done_bytes += n_bytes
-                self._update_completion()
-
-    def begin_write(self, writer: object) -> bool:
-        """Return whether the worker may write to the block sink; if so, `end_write` must follow.
-
-        Called for every chunk, so without the lock.
-        """
-        self._writers.add(writer)
-        is_closed = self._is_closed
-        if is_closed:
-            self.end_write(writer)
-        return not is_closed
-
-    def end_write(self, writer: object) -> None:
-        """Record that a write ended. The last writer completes the download, even if its block was a second copy."""
-        self._writers.discard(writer)
-        if self._is_closed or (self.scheduler is not None and not self.scheduler.n_missing):
-            with self.condition:
-                self._update_completion()
+                self.completion.update()
 
     def record_unsized_progress(self, range_request: RangeRequest, received_bytes: int, is_complete: bool) -> None:
         """Record the bytes received so far of an object of unknown size."""
@@ -304,7 +274,7 @@ class FetchCoordinator:
             self.last_source = range_request.source_stats
             self.stats.done_bytes = received_bytes
             range_request.source_stats.last_block_at = self._last_progress_at
-            self._is_complete = is_complete
+            self.completion.is_complete = is_complete
 
     def reset_unsized(self) -> None:
         """Discard an incomplete object of unknown size, which cannot be resumed."""
@@ -313,27 +283,7 @@ class FetchCoordinator:
             self.stats.wasted_bytes += self.stats.done_bytes
             self.stats.done_bytes = 0
 
-    def fail(self, error: BaseException) -> None:
-        """End the download with an error that no other source can fix."""
-        with self.condition:
-            self._failure = self._failure or error
-            self.condition.notify_all()
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether all blocks are in the block sink."""
-        return self._is_complete
-
-    @property
-    def failure(self) -> BaseException | None:
-        """The error that ended the download."""
-        return self._failure
-
-    def should_exit(self) -> bool:
-        """Return whether workers must exit."""
-        return self._is_closed or self._failure is not None
-
-    # Called by the worker pool.
+    # Called by the main thread.
 
     def poll(self) -> int | None:
         """Return how many workers to start; None if the download is complete.
@@ -343,28 +293,14 @@ class FetchCoordinator:
         """
         self._resolver.poll(time.monotonic())
         with self.condition:
-            if self._failure is not None:
-                raise self._failure
-            if self._is_complete:
+            if self.completion.failure is not None:
+                raise self.completion.failure
+            if self.completion.is_complete:
                 return None
             self._check_exhausted(time.monotonic(), n_ending=0)
             missing = self._count_missing_workers(time.monotonic())
             self.n_workers += missing
             return missing
-
-    def wait(self) -> None:
-        """Wait a moment for completion or failure."""
-        with self.condition:
-            if not self._is_complete and self._failure is None:
-                self.condition.wait(POLL_INTERVAL_S)
-
-    def close(self) -> None:
-        """Refuse further writes and wait for those in progress; workers may still be blocked in connections."""
-        with self.condition:
-            self._is_closed = True
-            self.condition.notify_all()
-            while self._writers:
-                self.condition.wait(POLL_INTERVAL_S)
 
     # The following methods are called with the lock held.
 
@@ -383,7 +319,7 @@ class FetchCoordinator:
         self._concurrency = ConcurrencyController(
             min(self.max_connections, max_useful), self.max_connections, time.monotonic()
         )
-        self._is_complete = self._has_all_blocks()
+        self.completion.update()
 
     def _record_block(self, range_request: RangeRequest, n_bytes: int) -> bool:
         """Update the statistics for a received block; return whether it is the first copy."""
@@ -391,20 +327,15 @@ class FetchCoordinator:
         assert span is not None and scheduler is not None
         range_request.source_stats.record_block(n_bytes, now - span.block_started_at, now)
         self._last_progress_at, self.last_source = now, range_request.source_stats
-        is_first_copy = not self._is_closed and scheduler.complete_block(span, now)
+        is_first_copy = not self.completion.is_closed and scheduler.complete_block(span, now)
         self.stats.wasted_bytes += 0 if is_first_copy else n_bytes
         return is_first_copy
 
-    def _update_completion(self) -> None:
-        self._is_complete = self._is_complete or self._has_all_blocks()
-        if self._is_complete or self._is_closed:
-            self.condition.notify_all()
-
     def _has_all_blocks(self) -> bool:
-        return self.scheduler is not None and not self.scheduler.n_missing and not self._writers
+        return self.scheduler is not None and not self.scheduler.n_missing
 
     def _has_surplus_workers(self) -> bool:
-        if self.should_exit() or self._is_complete:
+        if self.completion.should_exit() or self.completion.is_complete:
             return True
         return (
             self._concurrency is not None and self.n_workers > self._concurrency.connections + self.sources.is_starved
@@ -413,39 +344,22 @@ class FetchCoordinator:
     def _make_range_request(self, now: float) -> RangeRequest | None:
         for source in () if self.is_reading_unsized else self.sources.rank_usable(now):
             if self.scheduler is None:
-                range_request = self._make_initial_request(source, now)
-            else:
-                span = self.scheduler.assign(source, now, self.n_workers, self.sources.is_only_usable(source, now))
-                range_request = None if span is None else RangeRequest(source, span, now)
-            if range_request is not None:
-                return self._register_request(range_request)
+                if self.active_requests.may_start_initial(source, now):
+                    return self.active_requests.add(RangeRequest(source, None, now, is_initial=True))
+                continue
+            span = self.scheduler.assign(source, now, self.n_workers, self.sources.is_only_usable(source, now))
+            if span is not None:
+                return self.active_requests.add(RangeRequest(source, span, now))
         return None
-
-    def _make_initial_request(self, source_stats: SourceStats, now: float) -> RangeRequest | None:
-        """Request the start of the object from one source, and from another one while the first is silent."""
-        if any(
-            now - initial.started_at < _NEXT_REPLICA_AFTER_S or initial.source_stats is source_stats
-            for initial in self._initial_requests
-        ):
-            return None
-        range_request = RangeRequest(source_stats, None, now)
-        self._initial_requests.append(range_request)
-        return range_request
-
-    def _register_request(self, range_request: RangeRequest) -> RangeRequest:
-        range_request.timeout_factor = range_request.source_stats.timeout_factor
-        range_request.source_stats.connections += 1
-        self._active_requests.add(range_request)
-        return range_request
 
     def _count_missing_workers(self, now: float) -> int:
         if self._concurrency is None:
-            return max(0, min(len(self.sources.source_stats), len(self._initial_requests) + 1) - self.n_workers)
+            return max(0, min(len(self.sources.source_stats), self.active_requests.n_initial + 1) - self.n_workers)
         assert self.scheduler is not None
         received_bytes = self.stats.done_bytes + self.scheduler.partial_bytes()
         self.sources.is_starved = self._starvation_detector.update(received_bytes, now)
         connections = self._concurrency.update(
-            received_bytes, time.process_time(), now, len(self._active_requests), self.round_trip_s
+            received_bytes, time.process_time(), now, len(self.active_requests), self.round_trip_s
         )
         n_wanted = connections + self.sources.is_starved
         return max(0, min(n_wanted, self.scheduler.n_missing) - self.n_workers)
@@ -457,17 +371,17 @@ class FetchCoordinator:
             now: The time.
             n_ending: Active requests that have failed already.
         """
-        if len(self._active_requests) > n_ending or self._is_closed or not self.sources.source_stats:
+        if len(self.active_requests) > n_ending or self.completion.is_closed or not self.sources.source_stats:
             return
         ends_at = self.retry_ends_at()
         usable = [s for s in self.sources.source_stats if not s.is_refused and not s.has_different_object]
         is_exhausted = not self._resolver.can_still_resolve(ends_at) and all(s.failed_at >= ends_at for s in usable)
         failed_repeatedly = all(s.n_failures > 1 and s.failed_at >= self._last_progress_at for s in usable)
         if (is_exhausted or failed_repeatedly) and any(s.has_different_object for s in self.sources.source_stats):
-            self._failure = ObjectChangedError()
+            self.completion.failure = ObjectChangedError()
         elif is_exhausted:
             errors = [s.last_error for s in self.sources.source_stats if s.last_error is not None]
-            self._failure = combine_errors([*errors, *self._resolver.errors()])
+            self.completion.failure = combine_errors([*errors, *self._resolver.errors()])
         self.condition.notify_all()
 
     # Called by the resolver.

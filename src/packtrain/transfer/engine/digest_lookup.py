@@ -15,7 +15,8 @@ from packtrain.errors import FailedError
 from packtrain.plan import Digest, Location
 from packtrain.transfer.api import Replica
 from packtrain.transfer.cancellation import CancelCheck, cancellation_scope
-from packtrain.transfer.engine.coordinator import POLL_INTERVAL_S, FetchCoordinator
+from packtrain.transfer.engine.completion import POLL_INTERVAL_S
+from packtrain.transfer.engine.coordinator import FetchCoordinator
 from packtrain.transfer.engine.worker import SMALL_OBJECT_BYTES
 from packtrain.transfer.urls import is_federated, url_scheme
 
@@ -71,7 +72,7 @@ class DigestLookup:
         coordinator = self._coordinator
         with coordinator.condition:
             while coordinator.identity is None and not (
-                coordinator.is_reading_unsized or coordinator.should_exit() or self._is_cancelled
+                coordinator.is_reading_unsized or coordinator.completion.should_exit() or self._is_cancelled
             ):
                 coordinator.condition.wait(POLL_INTERVAL_S)
             if coordinator.identity is None or coordinator.identity.digest is not None:

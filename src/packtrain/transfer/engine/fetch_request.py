@@ -1,20 +1,26 @@
-"""Data types that the parts of the engine share: the request of the caller, range requests, and counters."""
+"""What the parts of the engine share: the request of the caller, range requests, and counters."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from packtrain.errors import TransferError
 from packtrain.plan import RemoteFile
 from packtrain.transfer.api import SecretResolver
 from packtrain.transfer.cancellation import CancelCheck
 from packtrain.transfer.engine.resume_log import DEFAULT_BLOCK_BYTES
 from packtrain.transfer.engine.scheduler import BlockSpan
 from packtrain.transfer.engine.source_stats import SourceStats
+from packtrain.transfer.integrity.content_checks import detect_error_page, detect_wrong_format
 from packtrain.transfer.progress import ProgressCallback, SnapshotCallback
+from packtrain.transfer.urls import redact_url
 
 if TYPE_CHECKING:
     from packtrain.transfer.integrity.block_checksums import BlockChecksums
+
+_NEXT_REPLICA_AFTER_S = 0.5  # of silence before another replica gets the first request as well
+_MIN_IDENTICAL_PAUSES = 3  # responses that pause after the same number of bytes
 
 
 @dataclass(frozen=True)
@@ -38,6 +44,23 @@ class FetchRequest:
     def has_trusted_digest(self) -> bool:
         """Whether wrong bytes from any source would be detected."""
         return self.remote_file.digest is not None or self.checksums is not None
+
+    def check_content(self, url: str, content_type: str | None, head: bytes) -> None:
+        """Raise TransferError if the first bytes are those of an error page or of another format."""
+        problem = detect_error_page(self.remote_file.name, head, content_type)
+        problem = problem or detect_wrong_format(self.remote_file.name, head, self.has_trusted_digest)
+        if problem:
+            raise TransferError("unexpected_content", f"{url}: {problem}", url)
+
+    def check_size(self, url: str, size: int) -> None:
+        """Raise TransferError if the object has another size than planned."""
+        planned_size, checksums = self.remote_file.size, self.checksums
+        if planned_size is not None and size != planned_size:
+            kind = "truncated" if size < planned_size else "unexpected_content"
+            raise TransferError(kind, f"{url} has {size} bytes, but had {planned_size} when the run was planned", url)
+        if checksums is not None and size != checksums.size:
+            detail = f"{url} has {size} bytes, but its checksums file describes {checksums.size}"
+            raise TransferError("unexpected_content", detail, url)
 
 
 class ObjectChangedError(Exception):
@@ -65,3 +88,56 @@ class RangeRequest:
     received_bytes: int = 0
     paused_after_bytes: int = 0  # bytes received when the response last paused
     has_failed: bool = False
+    is_initial: bool = False  # asks for the start of an object of unknown size
+
+    @property
+    def url(self) -> str:
+        """The address of the source, without secrets."""
+        return redact_url(self.source_stats.replica.location.url)
+
+
+class ActiveRequests:
+    """The requests that are being answered. The lock of the download protects them."""
+
+    def __init__(self) -> None:
+        self._requests: set[RangeRequest] = set()
+
+    def __len__(self) -> int:
+        return len(self._requests)
+
+    @property
+    def n_initial(self) -> int:
+        """How many of them ask for the start of the object, whose size is unknown."""
+        return sum(range_request.is_initial for range_request in self._requests)
+
+    def may_start_initial(self, source_stats: SourceStats, now: float) -> bool:
+        """Return whether to ask a source for the start of the object: the first one, and others while it is silent."""
+        return not any(
+            now - other.started_at < _NEXT_REPLICA_AFTER_S or other.source_stats is source_stats
+            for other in self._requests
+            if other.is_initial
+        )
+
+    def add(self, range_request: RangeRequest) -> RangeRequest:
+        range_request.timeout_factor = range_request.source_stats.timeout_factor
+        range_request.source_stats.connections += 1
+        self._requests.add(range_request)
+        return range_request
+
+    def remove(self, range_request: RangeRequest) -> None:
+        range_request.source_stats.connections -= 1
+        self._requests.discard(range_request)
+
+    def record_pause(self, range_request: RangeRequest, min_bytes: int) -> None:
+        """Record a short pause, and set the response limit if several responses pause at the same byte.
+
+        A limit below `min_bytes` is ignored: it would be useless, and first packets often have the same size.
+        """
+        source, n_bytes = range_request.source_stats, range_request.received_bytes
+        range_request.paused_after_bytes = n_bytes
+        n_alike = sum(
+            other.source_stats is source and other.paused_after_bytes == other.received_bytes == n_bytes
+            for other in self._requests
+        )
+        if n_alike >= _MIN_IDENTICAL_PAUSES and n_bytes >= min_bytes:
+            source.response_limit.record_cutoff(n_bytes)

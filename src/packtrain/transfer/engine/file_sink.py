@@ -6,10 +6,10 @@ import threading
 from collections.abc import Collection
 
 from packtrain.plan import Digest
-from packtrain.transfer.engine.background_digest import BackgroundDigest
 from packtrain.transfer.engine.fetch_request import FetchRequest
 from packtrain.transfer.engine.part_file import PartFile
 from packtrain.transfer.engine.resume_log import ObjectIdentity
+from packtrain.transfer.integrity.background_digest import BackgroundDigest
 from packtrain.transfer.integrity.digests import Digests, can_compute
 
 _MAX_ALWAYS_HASHED_BYTES = 64 << 20  # files up to this size always get a sha256, at no noticeable cost

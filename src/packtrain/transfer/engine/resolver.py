@@ -6,6 +6,7 @@ thread of its own.
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Sequence
@@ -16,10 +17,12 @@ from packtrain.errors import FailedError, TransferError
 from packtrain.plan import Location
 from packtrain.transfer import registry
 from packtrain.transfer.api import Replica, SecretResolver
-from packtrain.transfer.engine.source_selector import SourceSelector
+from packtrain.transfer.engine.completion import Completion
+from packtrain.transfer.engine.source_stats import SourceSelector
 from packtrain.transfer.retry import PERMANENT_KINDS, combine_errors
 from packtrain.transfer.urls import is_federated, redact_url
 
+_logger = logging.getLogger("packtrain.transfer.engine")
 _RESOLVE_INTERVAL_S = 1.0
 _BACKOFF = Backoff(0.25, 15.0)
 
@@ -29,13 +32,10 @@ class ResolverHost(Protocol):
 
     condition: threading.Condition
     sources: SourceSelector
+    completion: Completion
 
     def record_resolve_failure(self) -> None:
         """Check whether the download has failed, because an address could not be resolved."""
-        ...
-
-    def fail(self, error: BaseException) -> None:
-        """End the download with an error."""
         ...
 
     def retry_ends_at(self) -> float:
@@ -104,13 +104,15 @@ class SourceResolver:
         except FailedError as error:  # concerns this address only
             self._record_failure(address, TransferError(error.kind, error.detail, redact_url(address.location.url)))
         except BaseException as error:
-            self._host.fail(error)
+            self._host.completion.fail(error)
 
     def _record_replicas(self, address: _Address, replicas: list[Replica]) -> None:
         with self._host.condition:
             address.is_resolved, address.is_resolving = True, False
             address.next_resolve_at = time.monotonic() + _RESOLVE_INTERVAL_S
             self._host.sources.add(address.rank, replicas)
+            labels = ", ".join(replica.label for replica in replicas)
+            _logger.debug("sources of %s: %s", redact_url(address.location.url), labels)
             self._host.condition.notify_all()
 
     def _record_failure(self, address: _Address, error: TransferError) -> None:
@@ -124,6 +126,6 @@ class SourceResolver:
             address.next_resolve_at = now + max(0.0, min(wait_s, self._host.retry_ends_at() - now))
             has_failed = not self._host.sources.source_stats and not self.can_still_resolve(self._host.retry_ends_at())
         if has_failed:
-            self._host.fail(combine_errors(self.errors()))
+            self._host.completion.fail(combine_errors(self.errors()))
         else:
             self._host.record_resolve_failure()

@@ -1,8 +1,11 @@
-"""Statistics of one source: speed, failures, backoff and timeouts. Pure: the caller passes the events and the time."""
+"""The sources of a file: speed, failures, backoff and timeouts of each, and the choice of the next one.
+
+Pure: the caller passes the events and the time.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
@@ -19,6 +22,7 @@ _LONG_OUTAGE_FAILURES = 30  # consecutive failures after which even the only sou
 _KINDS_UNRELATED_TO_LOAD = frozenset({"digest_mismatch", "truncated", "unexpected_content"})
 _CREDENTIAL_KINDS = frozenset({"access_denied", "secret_missing"})
 _FAILURES_WITHOUT_BACKOFF = 5  # consecutive failures unrelated to load that do not lengthen the backoff
+_MAX_UNEXPECTED_RESPONSES = 3
 _STALL_TIMEOUT_S = 2.0
 _STEADY_STALL_TIMEOUT_S = 0.7  # for a source that has never paused
 _MAX_STEADY_GAP_S = 0.1
@@ -31,6 +35,7 @@ _SPEED_EMA_WEIGHT = 0.2
 _RAISE_AFTER_RESPONSES = 32  # complete responses after which the response limit is raised
 _RAISE_AFTER_FACTOR = 4  # factor for that number after each stall that a raised limit caused
 _UNLIMITED_BYTES = 1 << 30
+_MAX_UNTRIED_CONNECTIONS = 2  # to a source that has sent nothing yet, while others send
 _EXPECTED_SPEEDS: dict[str, float] = {}  # bytes per second by host, measured by earlier jobs
 
 
@@ -142,6 +147,10 @@ class SourceStats:
         """Return whether the source is backing off after a failure."""
         return self.backoff_ends_at > now
 
+    def has_served_object(self) -> bool:
+        """Return whether the source sent our object recently; then one unexpected response is an accident."""
+        return self.received_bytes > 0 and self.n_failures < _MAX_UNEXPECTED_RESPONSES
+
     def record_block(self, n_bytes: int, duration_s: float, now: float) -> None:
         """Record a block of `n_bytes` that one connection received in `duration_s`."""
         if not self.received_bytes and self._uses_credentials():
@@ -213,3 +222,66 @@ class SourceStats:
         if is_only_source and error.kind in _KINDS_UNRELATED_TO_LOAD:
             n_failures -= _FAILURES_WITHOUT_BACKOFF
         return min(max(backoff.delay_s(max(1, n_failures)), error.retry_after_s or 0.0), remaining_s)
+
+
+class SourceSelector:
+    """All sources of one file.
+
+    A source that fails backs off, longer each time. One that refused permanently or has a different object is not used
+    again. Fallback sources are used only while all others fail, back off or starve.
+    """
+
+    def __init__(self) -> None:
+        self.source_stats: list[SourceStats] = []
+        self.is_starved = False  # all sources together are almost silent
+
+    def add(self, rank: int, replicas: Sequence[Replica]) -> None:
+        """Add the replicas of one address; replicas that are known already keep their statistics.
+
+        Args:
+            rank: The position of the address in the workflow.
+            replicas: The servers that have the object, the best first.
+        """
+        known = {(source.rank, source.replica.label, source.replica.location.url) for source in self.source_stats}
+        for replica in replicas:
+            if (rank, replica.label, replica.location.url) not in known:
+                self.source_stats.append(SourceStats(replica, rank, expected_bytes_per_s=expected_speed(replica)))
+        self.source_stats.sort(key=lambda source: source.rank)
+
+    def choose(self, now: float) -> SourceStats | None:
+        """Return the best usable source, or None."""
+        return next(iter(self.rank_usable(now)), None)
+
+    def rank_usable(self, now: float) -> list[SourceStats]:
+        """Return the sources that may receive a request now, the best first."""
+        usable = [source for source in self.source_stats if source.is_usable(now)]
+        usable = [s for s in usable if not s.is_suspect] or usable
+        free = [s for s in usable if s.connections < s.allowed_connections]
+        free = [s for s in free if self.is_starved or not s.replica.is_fallback] or free
+        best = max((s.bytes_per_s for s in free), default=0.0)
+        if best:
+            free = [s for s in free if s.bytes_per_s or s.connections < _MAX_UNTRIED_CONNECTIONS]
+        # Connections are distributed by speed. An untried source counts as the best one, scaled by its expected speed.
+        best_expected = max((s.expected_bytes_per_s for s in free), default=0.0)
+        assumed = {
+            id(s): (best or 1.0) * (s.expected_bytes_per_s / best_expected if s.expected_bytes_per_s else 1.0)
+            for s in free
+        }
+        scores = {id(s): (s.bytes_per_s or assumed[id(s)]) * 0.5**s.n_failures / (s.connections + 1) for s in free}
+        return sorted(free, key=lambda s: scores[id(s)], reverse=True)
+
+    def is_only_usable(self, source_stats: SourceStats, now: float) -> bool:
+        """Return whether no other source is usable."""
+        return not any(other.is_usable(now) for other in self.source_stats if other is not source_stats)
+
+    def reset_different_objects(self) -> None:
+        """Allow the sources that had a different object, because the download starts over."""
+        for source in self.source_stats:
+            source.has_different_object = False
+
+    def bytes_by_label(self) -> dict[str, int]:
+        """Return the bytes of blocks received from each server."""
+        totals: dict[str, int] = {}
+        for source in self.source_stats:
+            totals[source.replica.label] = totals.get(source.replica.label, 0) + source.received_bytes
+        return totals

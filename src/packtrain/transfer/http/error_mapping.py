@@ -11,6 +11,7 @@ from typing import Union
 from urllib.parse import urlsplit
 
 from packtrain.errors import TransferError
+from packtrain.formatting import format_duration
 from packtrain.transfer.http import socket_stream
 from packtrain.transfer.urls import redact_url
 
@@ -65,5 +66,13 @@ def _tls_rules() -> tuple[_ErrorRule, ...]:
 
 def _timeout_rule(connect_timeout_s: float | None) -> _ErrorRule:
     if connect_timeout_s is not None:
-        return socket.timeout, "network_unreachable", f"no connection to {{host}} within {connect_timeout_s:.0f} s"
-    return socket.timeout, "service_unavailable", f"{{host}} sent nothing for {socket_stream.READ_TIMEOUT_S:.0f} s"
+        return (
+            socket.timeout,
+            "network_unreachable",
+            f"no connection to {{host}} within {format_duration(connect_timeout_s)}",
+        )
+    return (
+        socket.timeout,
+        "service_unavailable",
+        f"{{host}} sent nothing for {format_duration(socket_stream.READ_TIMEOUT_S)}",
+    )

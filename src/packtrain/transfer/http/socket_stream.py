@@ -17,6 +17,7 @@ from collections.abc import Callable
 from http.client import HTTPException, IncompleteRead
 from typing import TYPE_CHECKING, Any, Union, cast
 
+from packtrain.formatting import format_duration
 from packtrain.transfer.cancellation import check_cancelled, scope_handles_read_timeout
 
 if TYPE_CHECKING:
@@ -94,7 +95,7 @@ class _SocketReader(io.RawIOBase):
         if self.is_in_head and self.head_ends_at is not None:
             check_cancelled()
             if time.monotonic() > self.head_ends_at:
-                raise RemoteProtocolError(f"its head takes longer than {self._head_timeout_s:.0f} s")
+                raise RemoteProtocolError(f"its head takes longer than {format_duration(self._head_timeout_s)}")
         count = _wait_for(lambda: self._receive(buffer))
         if self.is_in_head and self.head_ends_at is None:
             self.head_ends_at = time.monotonic() + self._head_timeout_s

@@ -159,7 +159,7 @@ def poll_names(stable_files):
 
 
 def test_files_are_new_after_two_equal_polls(output):
-    stable_files = StableFiles("ckpt-*.pt", output, {})
+    stable_files = StableFiles(["ckpt-*.pt"], output, {})
     assert poll_names(stable_files) == []
     (output / "ckpt-1.pt").write_text("1")
     (output / "other.pt").write_text("1")
@@ -178,7 +178,7 @@ def test_files_are_new_after_two_equal_polls(output):
 
 
 def test_final_poll_skips_recent_files(output):
-    stable_files = StableFiles("*.pt", output, {})
+    stable_files = StableFiles(["*.pt"], output, {})
     for name in ("a.pt", "b.pt"):
         (output / name).write_text("1")
     os.utime(output / "a.pt", (time.time() - 100, time.time() - 100))
@@ -189,7 +189,7 @@ def test_final_poll_skips_recent_files(output):
 @pytest.mark.parametrize("pattern", ["ckpt", "ckpt/", "ck*"])
 def test_changed_folder_is_new_completely(output, pattern):
     """A generation with only the changed files could not be resumed from."""
-    stable_files = StableFiles(pattern, output, {})
+    stable_files = StableFiles([pattern], output, {})
     for folder in ("ckpt", "ckpt-old"):
         (output / folder).mkdir()
         (output / folder / "config").write_text("once")
@@ -200,7 +200,7 @@ def test_changed_folder_is_new_completely(output, pattern):
 
 
 def test_final_poll_skips_folder_with_recent_file(output):
-    stable_files = StableFiles("ckpt", output, {})
+    stable_files = StableFiles(["ckpt"], output, {})
     (output / "ckpt").mkdir()
     for name in ("config", "model"):
         (output / "ckpt" / name).write_text("1")
@@ -211,7 +211,7 @@ def test_final_poll_skips_folder_with_recent_file(output):
 
 def test_restored_files_are_not_new(output):
     (output / "a.pt").write_text("1")
-    stable_files = StableFiles("*.pt", output, {"a.pt": detection.file_version(output / "a.pt")})
+    stable_files = StableFiles(["*.pt"], output, {"a.pt": detection.file_version(output / "a.pt")})
     assert poll_names(stable_files) == poll_names(stable_files) == []
     (output / "a.pt").write_text("22")
     assert poll_names(stable_files) == []

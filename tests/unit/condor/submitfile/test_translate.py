@@ -250,14 +250,15 @@ def test_passed_through_commands(make_document):
         ("container_image = ubuntu", "the image ubuntu is neither a file nor a URL"),
         ("arguments = $$(Memory)", "$$(…) is not supported"),
         ("should_transfer_files = NO", "requires a file system that all nodes share"),
-        ("checkpoint_exit_code = 85", "checkpoint_exit_code is not supported: packtrain handles checkpoints"),
+        ("checkpoint_exit_code = x", "checkpoint_exit_code should be from 1 to 255, but is 'x'"),
+        ("checkpoint_destination = osdf:///x", "checkpoint_destination is not supported"),
         ("success_exit_code = 3", "success_exit_code is not supported"),
         ("vm_type = kvm", "vm_type is not supported"),
         ("request_memory = 4 * 1024", "request_memory should be a size such as 4GB, but is '4 * 1024'"),
         ("request_cpus = many", "request_cpus should be an integer"),
         ("request_cpus = $(x)", "request_cpus differs from job to job"),
         ("+Tag = $(x)", "+Tag differs from job to job"),
-        ("transfer_input_files = s3://b/k", "s3://b/k cannot be fetched"),
+        ("transfer_input_files = s3://b/k", "s3://b/k cannot be fetched without its keys"),
         ("transfer_input_files = a/x, b/x", "a/x and b/x would have the same name"),
         ("transfer_output_files = ../x", "would be outside its folder"),
         (
@@ -291,11 +292,12 @@ def test_unsupported_commands(convert, text, message):
         ),
         ("stream_output = true", "stream_output is ignored"),
         ("reqest_memory = 4GB", "nothing uses reqest_memory; did you mean 'request_memory'?"),
-        ("arguments = $(nothing)", "$(nothing) is not set"),
+        ("arguments = $(nothing)", "$(nothing) is empty, because it is not set"),
+        ("arguments = $(RETRY)", "$(retry) is empty, because only DAGMan sets it"),
         ("getenv = true", "getenv has an effect only on a pool"),
         ("output = /elsewhere/out", "output is stored as out"),
         ("log = job.log", "log is ignored: HTCondor's log is in the run folder"),
-        ("when_to_transfer_output = ON_EXIT_OR_EVICT", "the next execution does not get the files of an evicted job"),
+        ("transfer_checkpoint_files = c", "transfer_checkpoint_files has no effect without checkpoint_exit_code"),
     ],
 )
 def test_warnings(convert, text, message):
@@ -364,3 +366,45 @@ def test_missing_file(tmp_path):
     result = load_submit_file(tmp_path / "none.sub").load_result
     assert result.workflow is None
     assert "cannot be read: No such file" in str(result.diagnostics[0])
+
+
+@pytest.mark.parametrize("text", ["request_memory = $(memory:6GB)", "arguments = $(a:$(b:c))", "arguments = $(a:)"])
+def test_default_of_a_macro_is_no_warning(convert, text):
+    assert "warning" not in messages(convert(text))
+
+
+def test_macro_with_and_without_default(convert):
+    assert "$(a) is empty, because it is not set" in messages(convert("arguments = $(a:1) $(a)"))
+
+
+def test_submit_file_of_a_dag(tmp_path):
+    (tmp_path / "run.sh").write_text("#!/bin/sh\n")
+    (tmp_path / "diamond.dag").write_text(
+        'JOB one j.sub\nJOB two other.sub\nVARS ALL_NODES seed="0"\n'
+        'VARS one message="a b" size = "1"\nVARS two not_here="1"\n'
+    )
+    text = "executable = run.sh\narguments = $(JOB) $(message) $(seed) $(size) $(not_here)\nqueue\n"
+    converted = convert_text(text, "j.sub", SubmitContext(tmp_path))
+    found = messages(converted)
+    assert (
+        "j.sub:2:1: warning: this file belongs to diamond.dag, which sets $(job), $(message), $(seed), $(size)" in found
+    )
+    assert "$(not_here) is empty, because it is not set" in found
+
+
+@pytest.mark.parametrize("url", ["file:///staging/me/data.zip", "box://folder/data.zip", "chtc+https://h/data.zip"])
+def test_urls_for_the_plugins_of_the_pool(make_document, url):
+    (entry,) = [
+        entry for entry in make_document(f"transfer_input_files = {url}")["inputs"].values() if entry.get("plugin")
+    ]
+    assert entry == {"plugin": {"url": url}, "folder": "work", "unpack": "never"}
+
+
+def test_checkpoint(make_document):
+    text = "checkpoint_exit_code = 77\ntransfer_checkpoint_files = a.h5, state/"
+    expected = {"paths": ["a.h5", "state"], "folder": "work", "when": "exit", "exitCode": 77}
+    assert make_document(text)["checkpoint"] == expected
+    evict = make_document("when_to_transfer_output = ON_EXIT_OR_EVICT\ntransfer_output_files = out")["checkpoint"]
+    assert evict == {"paths": ["out"], "folder": "work", "when": "exitOrEvict", "exitCode": 0}
+    assert make_document("CheckpointExitCode = 85")["checkpoint"]["paths"] == ["*", ".*"]
+    assert "checkpoint" not in make_document("when_to_transfer_output = ON_EXIT")

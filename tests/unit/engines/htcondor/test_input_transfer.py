@@ -71,7 +71,6 @@ def test_transfer_method(source, method):
     ("source", "text"),
     [
         (remote_input(transfer="condor"), "`transfer: condor` is for files of this machine"),
-        (local_input("/x", "plugin"), "`transfer: plugin` is for URLs of single files"),
         (remote_input(transfer="plugin", token="t"), "HTCondor's plugins do not get the token"),
     ],
 )

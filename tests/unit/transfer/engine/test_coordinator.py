@@ -19,8 +19,7 @@ from packtrain.transfer.api import Replica, Source
 from packtrain.transfer.engine.coordinator import BlockSink, FetchCoordinator
 from packtrain.transfer.engine.fetch_request import FetchRequest, RangeRequest, TransferStats
 from packtrain.transfer.engine.resume_log import ObjectIdentity
-from packtrain.transfer.engine.source_selector import SourceSelector
-from packtrain.transfer.engine.source_stats import SourceStats
+from packtrain.transfer.engine.source_stats import SourceSelector, SourceStats
 from packtrain.transfer.fetch import FetchResult, fetch
 from packtrain.transfer.integrity.block_checksums import BlockChecksums
 from testbed.http_server import HttpServer, ResponseFault
@@ -90,13 +89,13 @@ def test_identical_pauses_set_response_limit(received_bytes, limit):
     coordinator.sources.source_stats += [source, other]
     for paused_source, n_bytes in [*((source, n_bytes) for n_bytes in received_bytes), (other, 3 * MIB)]:
         range_request = RangeRequest(paused_source, None, 0.0, received_bytes=n_bytes)
-        coordinator.record_pause(coordinator._register_request(range_request))
+        coordinator.record_pause(coordinator.active_requests.add(range_request))
     assert (source.response_limit.max_bytes, other.response_limit.max_bytes) == (limit, None)
 
 
 def test_continued_responses_set_no_limit():
     coordinator, source = make_coordinator(len(DATA)), make_source("a")
-    requests = [coordinator._register_request(RangeRequest(source, None, 0.0, received_bytes=MIB)) for _ in range(3)]
+    requests = [coordinator.active_requests.add(RangeRequest(source, None, 0.0, received_bytes=MIB)) for _ in range(3)]
     for range_request in requests:
         coordinator.record_pause(range_request)
         range_request.received_bytes += MIB
@@ -107,29 +106,37 @@ def test_last_writer_completes_download():
     """Otherwise a download would never end; that happened once in fifty downloads over a slow line."""
     coordinator, source = make_coordinator(10), make_source("a")
     range_request = RangeRequest(source, coordinator.scheduler.assign(source, 0.0, 1), 0.0)
-    assert coordinator.begin_write("another")  # writes a part of another copy of the block
+    assert coordinator.completion.begin_write("another")  # writes a part of another copy of the block
     assert coordinator.accept_block(range_request, 10)
     coordinator.record_stored(range_request, 10)
-    assert not coordinator.is_complete
-    coordinator.end_write("another")
-    assert coordinator.is_complete
+    assert not coordinator.completion.is_complete
+    coordinator.completion.end_write("another")
+    assert coordinator.completion.is_complete
 
 
 def test_direct_write_waits_for_other_writers():
     coordinator, source = make_coordinator(10), make_source("a")
     span = coordinator.scheduler.assign(source, 0.0, 1)
-    assert coordinator.begin_write("another")
+    assert coordinator.completion.begin_write("another")
     coordinator.record_direct_write(RangeRequest(source, span, 0.0), 10)
-    assert (coordinator.stats.done_bytes, coordinator.is_complete) == (10, False)
-    coordinator.end_write("another")
-    assert coordinator.is_complete
+    assert (coordinator.stats.done_bytes, coordinator.completion.is_complete) == (10, False)
+    coordinator.completion.end_write("another")
+    assert coordinator.completion.is_complete
+
+
+def test_resumed_download_may_be_complete():
+    request = FetchRequest(RemoteFile("data.bin", ()), str, 1.0, lambda: None, lambda done, total: None)
+    coordinator = FetchCoordinator(request, cast(BlockSink, None), SourceSelector(), TransferStats())
+    coordinator.resume(ObjectIdentity(10, None, None, MIB), [0])
+    assert coordinator.completion.is_complete
+    assert coordinator.poll() is None
 
 
 def test_closed_coordinator_refuses_writes():
     coordinator = make_coordinator(10)
-    coordinator.close()
-    assert not coordinator.begin_write("late")
-    coordinator.close()  # returns at once, because there is no writer
+    coordinator.completion.close()
+    assert not coordinator.completion.begin_write("late")
+    coordinator.completion.close()  # returns at once, because there is no writer
 
 
 def test_bytes_are_received_once(folder, target):

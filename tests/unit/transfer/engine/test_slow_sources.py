@@ -16,7 +16,7 @@ from packtrain.transfer.api import Replica
 from packtrain.transfer.engine import concurrency, source_stats
 from packtrain.transfer.engine.concurrency import StarvationDetector
 from packtrain.transfer.engine.scheduler import BlockScheduler
-from packtrain.transfer.engine.source_selector import SourceSelector
+from packtrain.transfer.engine.source_stats import SourceSelector
 from packtrain.transfer.fetch import fetch
 from testbed.faults import FaultProxy, RateLimiter
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from packtrain.plan import Location, RemoteFile
-from packtrain.transfer.engine import coordinator, fetch_request, source_stats
+from packtrain.transfer.engine import fetch_request, source_stats
 from packtrain.transfer.engine.part_file import PartFile
 from packtrain.transfer.engine.resume_log import ObjectIdentity
 from packtrain.transfer.http import socket_stream
@@ -110,7 +110,7 @@ def test_second_source_continues(folder, target):
 
 def test_stalled_source_is_abandoned(folder, target, monkeypatch):
     monkeypatch.setattr(
-        coordinator, "_NEXT_REPLICA_AFTER_S", 60.0
+        fetch_request, "_NEXT_REPLICA_AFTER_S", 60.0
     )  # on a slow machine both would receive the first request
     with HttpServer(folder, faults=[ResponseFault(stall_after_bytes=400_000)]) as first, HttpServer(folder) as second:
         fetch_file(make_remote_file(f"{first.url}/{FILENAME}", f"{second.url}/{FILENAME}"), target)
@@ -411,3 +411,15 @@ def test_disk_too_small(target):
         error = fetch_error(make_remote_file(f"{server.url}/{FILENAME}"), target)
     assert error.kind == "disk_full"
     assert str(size) in error.detail
+
+
+def test_debug_messages_have_no_secrets(folder, target, caplog):
+    faults = [ResponseFault(status=503)]
+    with HttpServer(folder, faults=faults) as server, caplog.at_level("DEBUG", "packtrain.transfer.engine"):
+        fetch_file(make_remote_file(f"{server.url}/{FILENAME}?sig=s3cret"), target)
+    text = "\n".join(record.getMessage() for record in caplog.records if record.name == "packtrain.transfer.engine")
+    assert f"sources of {server.url}/{FILENAME}" in text
+    assert "the source backs off for 0.25 s, failures in a row: 1" in text
+    assert f"responded first; size: {len(DATA)} bytes" in text
+    assert f"{FILENAME}: {len(DATA)} bytes are complete; retries: 1" in text
+    assert "s3cret" not in text

@@ -128,7 +128,7 @@ def test_dripped_head(drip):
     with (
         HostileServer(drip, DRIP_INTERVAL_S) as server,
         connection_to(server, head_timeout_s=0.2) as connection,
-        pytest.raises(RemoteProtocolError, match="its head takes longer than 0 s"),
+        pytest.raises(RemoteProtocolError, match=r"its head takes longer than 0\.2 s"),
     ):
         connection.getresponse()
 

@@ -15,8 +15,9 @@ from rich.table import Table
 from rich.text import Text
 
 from packtrain import formatting
-from packtrain.cli.ui.output import dry_run_option, json_option, pluralize, print_next_commands, print_result
+from packtrain.cli.ui.output import dry_run_option, json_option, print_next_commands, print_result
 from packtrain.errors import NotFoundError, UsageError
+from packtrain.formatting import pluralize
 from packtrain.transfer.cache import DEFAULT_MAX_BYTES, CacheEntry, DownloadCache
 
 _KEY_CHARS_SHOWN = 12

@@ -12,10 +12,11 @@ from rich.console import Console
 
 from packtrain import formatting
 from packtrain.cli.ui import options
-from packtrain.cli.ui.output import json_option, pluralize, print_result
+from packtrain.cli.ui.output import json_option, print_result
 from packtrain.cli.ui.transfer_progress import TransferProgress, cancel_on_signal
 from packtrain.errors import NotFoundError, UsageError
 from packtrain.events import FAILURE_KINDS
+from packtrain.formatting import pluralize
 from packtrain.transfer.download import load_checksums
 from packtrain.transfer.integrity.block_checksums import (
     CHECKSUMS_SUFFIX,

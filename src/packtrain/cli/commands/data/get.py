@@ -11,9 +11,10 @@ from rich.console import Console
 from packtrain import formatting
 from packtrain.cli.ui.credentials import credential_options
 from packtrain.cli.ui.options import digest_option, retry_timeout_option
-from packtrain.cli.ui.output import add_hint, dry_run_option, json_option, pluralize, print_result
+from packtrain.cli.ui.output import add_hint, dry_run_option, json_option, print_result
 from packtrain.cli.ui.transfer_progress import TransferProgress, cancel_on_signal
 from packtrain.errors import FailedError, UsageError
+from packtrain.formatting import pluralize
 from packtrain.plan import Digest
 from packtrain.planner.url_credentials import CredentialOptions
 from packtrain.transfer.api import ObjectInfo

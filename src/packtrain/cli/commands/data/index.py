@@ -17,9 +17,10 @@ from packtrain import formatting
 from packtrain.cli.ui.credentials import credential_options
 from packtrain.cli.ui.index_progress import RESUME_HINT, IndexOptions
 from packtrain.cli.ui.options import retry_timeout_option
-from packtrain.cli.ui.output import json_option, pluralize, print_result
+from packtrain.cli.ui.output import json_option, print_result
 from packtrain.cli.ui.transfer_progress import cancel_on_signal
 from packtrain.errors import UsageError
+from packtrain.formatting import pluralize
 from packtrain.indexing import IndexResult
 from packtrain.indexing.builder import BUILT, CACHED, PUBLISHED
 from packtrain.planner.url_credentials import CredentialOptions

@@ -14,9 +14,10 @@ from packtrain.cli.ui.contact_sheet import Thumbnail, decode_thumbnail, render_c
 from packtrain.cli.ui.credentials import credential_options
 from packtrain.cli.ui.index_progress import RESUME_HINT, IndexOptions
 from packtrain.cli.ui.options import retry_timeout_option
-from packtrain.cli.ui.output import json_option, pluralize, print_result
+from packtrain.cli.ui.output import json_option, print_result
 from packtrain.cli.ui.transfer_progress import CancelToken, cancel_on_signal
 from packtrain.errors import UsageError
+from packtrain.formatting import pluralize
 from packtrain.indexing.archive_reader import ArchiveReader, open_archive
 from packtrain.plan import Location
 from packtrain.planner.url_credentials import CredentialOptions

@@ -9,7 +9,8 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TransferSpeedColumn
 
 from packtrain import formatting, services
-from packtrain.cli.ui.output import console, dry_run_option, json_option, pluralize, print_next_commands, print_result
+from packtrain.cli.ui.output import console, dry_run_option, json_option, print_next_commands, print_result
+from packtrain.formatting import pluralize
 from packtrain.runs.outputs import OutputFile, Outputs, list_outputs
 
 

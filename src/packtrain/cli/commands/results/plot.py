@@ -7,10 +7,8 @@ from pathlib import Path
 import click
 
 from packtrain import services
-from packtrain.cli.ui.output import dry_run_option, json_option, pluralize, print_result
-from packtrain.errors import NotFoundError, UsageError
-from packtrain.plan import RunFolder
-from packtrain.report.readers.training_curves import TrainingCurves, format_subtitle
+from packtrain.cli.ui.output import dry_run_option, json_option, print_result
+from packtrain.formatting import pluralize
 from packtrain.runs import reports
 
 
@@ -31,15 +29,7 @@ def command(run: str, output: Path | None, dry_run: bool, as_json: bool) -> None
     """
     store = services.open_store()
     run_info = services.find_run(store, run)
-    state = services.refresh_state(store, run_info)
-    curves = reports.load_training_curves(store, state)
-    if not curves.jobs:
-        raise NotFoundError(
-            f"no job of the run {run_info.run} has reported metrics; call packtrain.torch.log_metrics(step=…, loss=…)"
-        )
-    path = output or RunFolder(run_info.folder).training_chart
-    if not dry_run:
-        _save_plot(curves, path, format_subtitle(state))
+    curves, path = reports.plot_training(store, run_info, output, dry_run=dry_run)
     data = {
         "run": run_info.run,
         "training_chart": str(path),
@@ -48,12 +38,3 @@ def command(run: str, output: Path | None, dry_run: bool, as_json: bool) -> None
     }
     text = f"{'would plot' if dry_run else 'plotted'} {pluralize(len(curves.jobs), 'job')}: {path}"
     print_result(as_json, data, lambda out: out.print(text, markup=False))
-
-
-def _save_plot(curves: TrainingCurves, path: Path, subtitle: str) -> None:
-    from packtrain.report.charts.training import save_training_plot
-
-    try:
-        save_training_plot(curves, path, subtitle)
-    except OSError as error:
-        raise UsageError(f"cannot write {path}: {error.strerror}") from error

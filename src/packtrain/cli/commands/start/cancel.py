@@ -8,11 +8,11 @@ from packtrain import services
 from packtrain.cli.ui.output import (
     dry_run_option,
     json_option,
-    pluralize,
     print_next_commands,
     print_result,
     print_warning,
 )
+from packtrain.formatting import pluralize
 from packtrain.runs import control
 
 

@@ -10,15 +10,14 @@ from rich.console import Console
 from packtrain.cli.ui.options import expect_option, repeat_arguments
 from packtrain.cli.ui.output import (
     json_option,
-    pluralize,
     print_diagnostics,
     print_next_commands,
     print_result,
     resource_override_options,
 )
 from packtrain.errors import EXIT_USAGE
-from packtrain.spec.diagnostics import WorkflowError
-from packtrain.submission import Goal, prepare
+from packtrain.formatting import pluralize
+from packtrain.submission import Goal, WorkflowError, prepare
 
 
 @click.command(name="check")

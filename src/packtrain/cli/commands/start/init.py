@@ -10,7 +10,7 @@ import click
 from packtrain import recipes
 from packtrain.cli.ui.output import dry_run_option, json_option, print_next_commands, print_result
 from packtrain.errors import NotFoundError
-from packtrain.spec.models.workflow import workflow_json_schema
+from packtrain.submission import workflow_json_schema
 
 
 @click.command(name="init")

@@ -10,10 +10,8 @@ from packtrain.cli.ui.options import expect_option, repeat_arguments
 from packtrain.cli.ui.output import (
     json_option,
     print_next_commands,
-    print_result,
     resource_override_options,
 )
-from packtrain.cli.ui.plan_table import print_plan
 from packtrain.cli.ui.submission_progress import SubmissionProgress, exit_on_workflow_error
 from packtrain.submission import Goal, prepare
 
@@ -36,18 +34,17 @@ def command(
 ) -> None:
     """Show what `packtrain run` would do: jobs, data and sizes, resources, steps, expected files, outputs."""
     with exit_on_workflow_error():
-        summary = prepare(
+        prepare(
             file,
             engine,
             goal=Goal.PLAN,
-            progress=SubmissionProgress(quiet=as_json),
+            progress=SubmissionProgress(as_json, show_plan=True),
             strict=False,
             no_container=no_container,
             no_gpu=no_gpu,
             expect=expect,
             offline=offline,
-        ).summary
-    print_result(as_json, summary.to_data(), lambda out: print_plan(out, summary))
+        )
     if not as_json:
         chosen = engine if engine != "local" else None
         print_next_commands((f"packtrain run {repeat_arguments(file, chosen, no_container, no_gpu, expect)}", "run it"))

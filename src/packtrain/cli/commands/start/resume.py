@@ -6,7 +6,8 @@ import click
 
 from packtrain import services
 from packtrain.cli.ui.foreground import supervise_and_report
-from packtrain.cli.ui.output import dry_run_option, json_option, pluralize, print_next_commands, print_result
+from packtrain.cli.ui.output import dry_run_option, json_option, print_next_commands, print_result
+from packtrain.formatting import pluralize
 from packtrain.runs import control
 from packtrain.runs.secrets import reload_secrets
 

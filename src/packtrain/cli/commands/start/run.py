@@ -16,9 +16,7 @@ from packtrain.cli.ui.output import (
     print_result,
     resource_override_options,
 )
-from packtrain.cli.ui.plan_table import print_plan
 from packtrain.cli.ui.submission_progress import SubmissionProgress, exit_on_workflow_error
-from packtrain.planner.plan_summary import PlanSummary
 from packtrain.runs import control
 from packtrain.submission import Goal, create_run, prepare
 
@@ -51,17 +49,12 @@ def command(
     stops the run cleanly; `packtrain resume` continues it.
     """
     store = services.open_store()
-
-    def show_plan(summary: PlanSummary) -> None:
-        if dry_run or not as_json:
-            print_result(as_json, summary.to_data(), lambda out: print_plan(out, summary))
-
     with exit_on_workflow_error():
         submission = prepare(
             file,
             engine,
             goal=Goal.DRY_RUN if dry_run else Goal.RUN,
-            progress=SubmissionProgress(as_json, show_plan),
+            progress=SubmissionProgress(as_json, show_plan=dry_run or not as_json),
             no_container=no_container,
             no_gpu=no_gpu,
             expect=expect,

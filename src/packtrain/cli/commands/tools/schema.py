@@ -7,7 +7,7 @@ import json
 import click
 
 from packtrain.cli.ui.output import json_option
-from packtrain.spec.models.workflow import workflow_json_schema
+from packtrain.submission import workflow_json_schema
 
 
 @click.command(name="schema")

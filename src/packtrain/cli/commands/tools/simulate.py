@@ -14,10 +14,10 @@ from rich.status import Status
 from rich.table import Table
 from rich.text import Text
 
-from packtrain.cli.ui.output import error_console, json_option, pluralize, print_result
+from packtrain.cli.ui.output import error_console, json_option, print_result
 from packtrain.cli.ui.report_source import load_history
 from packtrain.errors import UsageError
-from packtrain.formatting import format_percent
+from packtrain.formatting import format_percent, pluralize
 from packtrain.report.analysis.statistics import ReportStats
 from packtrain.report.analysis.time_accounting import TimeUse
 from packtrain.report.build import build_report, write_report

@@ -9,10 +9,7 @@ import click
 
 from packtrain import services
 from packtrain.cli.ui.output import json_option
-from packtrain.errors import NotFoundError
-from packtrain.plan import RunFolder
-from packtrain.runs.logs import JobLogReader
-from packtrain.state import JobState, RunState
+from packtrain.runs.logs import JobLogReader, select_job
 
 
 @click.command(name="logs")
@@ -25,8 +22,8 @@ def command(target: str, follow: bool, execution_number: int | None, agent_logs:
     """Show the output of a job's steps. In a run with several jobs, name one as RUN.JOB."""
     store = services.open_store()
     run_info, job_id = services.find_job(store, target)
-    job = _select_job(services.refresh_state(store, run_info), job_id)
-    reader = JobLogReader(RunFolder(run_info.folder), agent_logs, execution_number)
+    job = select_job(services.refresh_state(store, run_info), job_id)
+    reader = JobLogReader(run_info.folder, agent_logs, execution_number)
     while True:
         ended = job.result is not None or services.live_supervisor_lease(store, run_info.run) is None
         for name, line in reader.read_new_lines(job, final=ended or not follow):
@@ -35,16 +32,6 @@ def command(target: str, follow: bool, execution_number: int | None, agent_logs:
             return
         time.sleep(0.2)
         job = services.load_state(store, run_info.run).jobs[job.id]
-
-
-def _select_job(state: RunState, job_id: str | None) -> JobState:
-    if job_id is not None:
-        return state.jobs[job_id]
-    jobs = list(state.jobs.values())
-    if len(jobs) > 1:
-        examples = ", ".join(f"{state.run}.{job.id}" for job in jobs[:3])
-        raise NotFoundError(f"the run {state.run} has {len(jobs)} jobs; name one of them: {examples} …")
-    return jobs[0]
 
 
 def _format_line(name: str, line: str) -> str:

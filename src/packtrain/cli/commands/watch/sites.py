@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import click
@@ -13,8 +13,7 @@ from rich.text import Text
 
 from packtrain import formatting, services
 from packtrain.cli.ui.output import json_option, print_next_commands, print_result
-from packtrain.state.site_history import HALF_LIFE_S, SiteHistory
-from packtrain.views.site_table import SiteRow, build_site_rows
+from packtrain.views.site_table import HALF_LIFE_S, SiteRow, build_site_rows
 
 _MAX_ROWS_SHOWN = 30
 _PLURALS = {"site": "sites", "node": "nodes", "cache": "caches"}
@@ -31,7 +30,7 @@ def command(selected_kind: str | None, show_all: bool, as_json: bool) -> None:
     """Show failure rates and speeds of sites in earlier runs, and which sites are avoided and why."""
     site_history = services.load_site_history(services.open_store())
     kind = selected_kind or "site"
-    rows = build_site_rows(*_stats_and_avoided(site_history, kind))
+    rows = build_site_rows(site_history, kind)
     data: dict[str, Any] = {"half_life_s": HALF_LIFE_S, _PLURALS[kind]: [_row_data(row, kind) for row in rows]}
     print_result(as_json, data, lambda out: _print_sites(out, rows, kind, show_all))
 
@@ -40,12 +39,6 @@ def _row_data(row: SiteRow, kind: str) -> dict[str, Any]:
     """Return a row for --json; a cache has transfer statistics only, since node failures do not concern it."""
     data = row.to_json()
     return {name: data[name] for name in _CACHE_KEYS} if kind == "cache" else data
-
-
-def _stats_and_avoided(site_history: SiteHistory, kind: str) -> tuple[Mapping[str, Any], Mapping[str, str]]:
-    if kind == "node":
-        return site_history.nodes, site_history.avoided_nodes
-    return (site_history.caches, {}) if kind == "cache" else (site_history.sites, site_history.avoided_sites)
 
 
 def _print_sites(out: Console, rows: list[SiteRow], kind: str, show_all: bool) -> None:

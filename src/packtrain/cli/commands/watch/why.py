@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import click
@@ -10,8 +9,8 @@ from rich.console import Console
 
 from packtrain import services
 from packtrain.cli.ui.output import json_option, print_next_commands, print_result
-from packtrain.plan import RunFolder
-from packtrain.views.explain import ExplainContext, JobExplanation, explain_job, explain_run
+from packtrain.runs.explain import make_explain_context
+from packtrain.views.explain import JobExplanation, explain_job, explain_run
 
 _MAX_GROUPS_SHOWN = 10
 _MAX_JOB_IDS_SHOWN = 8
@@ -24,15 +23,8 @@ def command(target: str, as_json: bool) -> None:
     """Explain what happened to a run or job, what caused it, what packtrain did and what you can do."""
     store = services.open_store()
     run_info, job_id = services.find_job(store, target)
-    state = services.refresh_state(store, run_info)
-    context = ExplainContext(
-        state,
-        RunFolder(run_info.folder),
-        services.live_supervisor_lease(store, run_info.run) is not None,
-        services.load_policy_config(run_info),
-        time.time(),
-        services.load_initially_avoided(run_info),
-    )
+    context = make_explain_context(store, run_info)
+    state = context.state
     jobs = [state.jobs[job_id]] if job_id else list(state.jobs.values())
     explanations, run_notes = [explain_job(job, context) for job in jobs], explain_run(context)
     data: dict[str, Any] = {

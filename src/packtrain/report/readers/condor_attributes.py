@@ -1,63 +1,48 @@
-"""Maps HTCondor's codes and messages to an end status: outcome, failure category and reason.
+"""Interprets the attributes of HTCondor events: how a session or job ended, and where it ran.
 
-The codes are documented at https://htcondor.readthedocs.io, "Job ClassAd Attributes", HoldReasonCode and
-VacateReasonCode.
+The meaning of hold codes is in `packtrain.condor.hold_codes`. VacateReasonCode is documented at
+https://htcondor.readthedocs.io, "Job ClassAd Attributes".
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from typing import Any
 
+from packtrain.condor import hold_codes
 from packtrain.report.history import FailureCategory, Outcome
-from packtrain.report.readers.end_status import EndStatus
+from packtrain.report.readers.end_status import EndStatus, category_of
 
 _C = FailureCategory
-_CATEGORY_BY_HOLD_CODE: dict[int, FailureCategory] = {
-    1: _C.USER,
-    3: _C.PROGRAM,  # a policy expression of the job's own submit file
-    4: _C.POOL,
-    5: _C.PROGRAM,
-    6: _C.PROGRAM,  # the program could not be executed
-    **dict.fromkeys(range(7, 14), _C.TRANSFER),
-    14: _C.TRANSFER,
-    15: _C.USER,  # submitted on hold
-    16: _C.TRANSFER,
-    18: _C.TRANSFER,
-    19: _C.NODE,
-    21: _C.NODE,
-    26: _C.POOL,
-    27: _C.POOL,
-    32: _C.TRANSFER,
-    33: _C.TRANSFER,
-    34: _C.PROGRAM,  # it used more memory or disk than requested
-    35: _C.NODE,
-    36: _C.TRANSFER,
-    45: _C.NODE,
-    46: _C.TIME_LIMIT,
-    47: _C.TIME_LIMIT,
-}
-_INTERRUPTING_HOLD_CODES = frozenset({1, 21, 26, 34, 46, 47})  # these holds hit a running program
 _TRANSFER_ERROR_PATTERN = re.compile(
     r"transfer|FileTransfer|stall|plugin|failed to (?:send|receive) file", re.IGNORECASE
 )
 _MISSING_FILE_PATTERN = re.compile(r"reading from file .*\(errno 2\)|No such file or directory")
 _POLICY_PATTERN = re.compile(r"The (?:job attribute|system macro) (\w+) ")
+# `ulog_execute_attrs` logs the plain names. The formats are job attributes that hold an attribute of the machine.
+_SITE_ATTRIBUTES = ("GLIDEIN_ResourceName", "GLIDEIN_Site")
+_JOB_ATTRIBUTE_FORMATS = ("MachineAttr{}0", "MATCH_{}", "MATCH_EXP_JOB{}", "JOB{}")
+_ALL_SITE_ATTRIBUTES = (
+    *_SITE_ATTRIBUTES,
+    *(template.format(name) for name in _SITE_ATTRIBUTES for template in _JOB_ATTRIBUTE_FORMATS),
+    "JOB_Site",
+)
+_ALIAS_PATTERN = re.compile(r"[?&]alias=([^&>]+)")
+_ADDRESS_PATTERN = re.compile(r"<\[?([^\]>?]+?)\]?(?::\d+)?[>?]")
+_UNDEFINED_VALUES = ("", "Unknown", "undefined")
 
 
 def classify_hold(code: int, subcode: int, reason: str) -> EndStatus:
     """Classify a hold by its HoldReasonCode, HoldReasonSubCode and HoldReason."""
-    category = _CATEGORY_BY_HOLD_CODE.get(code, _C.UNKNOWN)
     message = reason or ("held by a user without a reason" if code == 1 else f"held with code {code}")
-    if category is _C.TIME_LIMIT:
-        return EndStatus(Outcome.TIME_LIMIT, category, message)
     if code == 12 and subcode == 2 and _MISSING_FILE_PATTERN.search(reason):
         return EndStatus(Outcome.WRONG_OUTPUT, _C.WRONG_OUTPUT, message)
-    return EndStatus(Outcome.HELD, category, message)
-
-
-def interrupts_running_job(code: int, reason: str) -> bool:
-    """Return whether a hold of this kind interrupts the running program, instead of following its end."""
-    return code in _INTERRUPTING_HOLD_CODES or (code == 3 and "OnExitHold" not in reason)
+    if code not in hold_codes.HOLD_CODES:
+        return EndStatus(Outcome.HELD, _C.UNKNOWN, message)
+    meaning = hold_codes.classify_hold(code, subcode, reason)
+    category = _C(meaning.category) if meaning.category else category_of(meaning.failure_kind)
+    return EndStatus(Outcome.TIME_LIMIT if category is _C.TIME_LIMIT else Outcome.HELD, category, message)
 
 
 def classify_eviction(code: int, subcode: int, reason: str) -> EndStatus:
@@ -99,3 +84,28 @@ def classify_removal(reason: str) -> EndStatus:
     policy = _POLICY_PATTERN.match(reason)
     category = _C.USER if policy is None else _C.PROGRAM if "attribute" in reason[:20] else _C.POOL
     return EndStatus(Outcome.REMOVED, category, reason or "removed from the queue")
+
+
+def site_from_attributes(attributes: Mapping[str, Any]) -> str:
+    """Return the pool's own name of the site, or "" if no attribute has it."""
+    values = (str(attributes.get(name, "")) for name in _ALL_SITE_ATTRIBUTES)
+    return next((value for value in values if value not in _UNDEFINED_VALUES), "")
+
+
+def node_from_attributes(attributes: Mapping[str, Any]) -> str:
+    """Return the slot name without its slot (`slot1_1@glidein_7@node3.example.edu`), or the host name or address."""
+    slot = str(attributes.get("SlotName", ""))
+    if "@" in slot:
+        return slot.partition("@")[2]
+    host = str(attributes.get("ExecuteHost", ""))
+    match = _ALIAS_PATTERN.search(host) or _ADDRESS_PATTERN.search(host)
+    return match[1] if match else slot or host
+
+
+def guess_site(node: str) -> str:
+    """Guess the site: the startd's name if it has its own, otherwise the domain of the node."""
+    startd, _, host = node.rpartition("@")
+    if startd and not startd.startswith("glidein"):
+        return startd
+    domain = host.partition(".")[2]
+    return domain if domain and not host.replace(".", "").isdigit() else host
