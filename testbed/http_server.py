@@ -70,7 +70,9 @@ class HttpServer:
         headers: Mapping[str, str] | None = None,
         rejected_methods: Iterable[str] = (),
         tls: tuple[Path, Path] | None = None,
+        upload_answer: str = "",
     ) -> None:
+        self.upload_answer = upload_answer  # the text body after a PUT
         self.folder, self.token, self.writable, self.bytes_per_s = folder, token, writable, bytes_per_s
         self.faults, self.headers, self.rejected_methods = (
             list(faults),
@@ -208,7 +210,7 @@ class _RequestHandler(BaseHTTPRequestHandler):
                 file.write(block)
                 remaining -= len(block)
         temporary.replace(path)
-        self._respond(201)
+        self._respond(201, self.http_server.upload_answer.encode(), {"Content-Type": "text/plain"})
 
     def _handle_delete(self) -> None:
         with contextlib.suppress(FileNotFoundError):

@@ -243,6 +243,14 @@ FAILURE_KINDS: dict[str, FailureKind] = {
         "the outputs could not be written to their destination",
         "check the destination; the outputs are still in the attempt's folder",
     ),
+    "upload_refused": FailureKind(
+        DATA,
+        False,
+        FAIL_JOB,
+        41,
+        "the server of the destination does not accept the outputs (404 and other 4xx)",
+        "correct the output's address; the outputs are still in the attempt's folder",
+    ),
     "transfer_stalled": FailureKind(
         DATA,
         True,

@@ -20,6 +20,12 @@ def plan_container(container: Container | None, key_path: KeyPath, context: JobC
     if container is None or context.plan_context.no_container:
         return None
     image = resolve_image(context.fill_placeholders(container.image), container.registry, context.base_dir)
+    if container.deepsquare_hosted and image.startswith("docker://"):
+        context.report.error(
+            (*key_path, "deepsquareHosted"),
+            f"the image {container.image} exists only on DeepSquare's own machines",
+            "name an image that you can reach, or run on the host with --no-container",
+        )
     if image.lower().startswith("file:") and context.plan_context.engine != "htcondor":
         image = _local_image(image, key_path, context)
     return plan.Container(

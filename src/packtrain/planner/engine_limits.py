@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Protocol
 
-from packtrain.formatting import format_size
+from packtrain.formatting import format_size, pluralize
 from packtrain.plan import Container, Job, Plan, RunAction, Step
 from packtrain.spec.diagnostics import Diagnostic, DiagnosticReport, SourceMap
 
@@ -66,7 +66,9 @@ def _check_resources(job: Job, engine: EngineLimits, report: DiagnosticReport) -
     resources = job.resources
     consequence = "jobs run one at a time"
     if resources.cpus > engine.cpus:
-        message = f"each job requests {resources.cpus} CPUs, {engine.name} has {engine.cpus}: {consequence}"
+        message = (
+            f"each job requests {pluralize(resources.cpus, 'CPU')}, {engine.name} has {engine.cpus}: {consequence}"
+        )
         report.warning(("resources", "cpusPerTask"), message)
     if resources.memory_mb > engine.memory_mb:
         requested = format_size(resources.memory_mb * _BYTES_PER_MB)
@@ -74,7 +76,7 @@ def _check_resources(job: Job, engine: EngineLimits, report: DiagnosticReport) -
         message = f"each job requests {requested} of memory, {engine.name} has {available}: {consequence}"
         report.warning(("resources", "memPerCpu"), message)
     if resources.gpus > engine.gpus:
-        message = f"each job requests {resources.gpus} GPUs, {engine.name} has {engine.gpus}"
+        message = f"each job requests {pluralize(resources.gpus, 'GPU')}, {engine.name} has {engine.gpus}"
         report.error(("resources", "gpus"), message, "--no-gpu runs without GPUs")
 
 

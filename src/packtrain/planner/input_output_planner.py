@@ -261,7 +261,7 @@ def plan_output(workflow: Workflow, context: JobContext) -> plan.Output | None:
     kind = next(kind for kind in _OUTPUT_PLANNERS if getattr(output, kind) is not None)
     location = _OUTPUT_PLANNERS[kind](getattr(output, kind), ("output", kind), context)
     delete = bool(output.s3 and output.s3.delete_sync)
-    continuous = workflow.continuous_output_sync
+    continuous = workflow.continuous_output_sync and kind in ("s3", "file")
     return plan.Output(location, continuous_sync=continuous, delete_sync=delete, retry_timeout_s=output.retry_timeout)
 
 

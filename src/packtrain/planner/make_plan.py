@@ -104,6 +104,7 @@ def _make_job_context(
         template_values=template_values,
         command_values=template_values if has_many_jobs else {},
         resources=_plan_resources(workflow, plan_context.no_gpu),
+        workflow=workflow,
         has_container=workflow.environment.container is not None,
     )
 

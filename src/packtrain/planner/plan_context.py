@@ -11,6 +11,7 @@ from packtrain.planner.module_resolver import ModuleResolver
 from packtrain.planner.secret_sources import SecretRegistry
 from packtrain.spec import placeholders
 from packtrain.spec.diagnostics import DiagnosticReport, KeyPath
+from packtrain.spec.models.workflow import Workflow
 from packtrain.spec.secret_references import has_reference
 
 
@@ -36,6 +37,7 @@ class JobContext:
     template_values: Mapping[str, str]  # values of placeholders: job, run, name and the matrix point
     command_values: Mapping[str, str]  # those that are also replaced in commands
     resources: Resources
+    workflow: Workflow
     has_container: bool = False  # whether `environment` has a container
 
     def fill_placeholders(self, text: str) -> str:

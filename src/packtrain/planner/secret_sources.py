@@ -52,18 +52,22 @@ class SecretRegistry:
 
     def __init__(self) -> None:
         self.sources: dict[str, SecretSource] = {}
-        self._names_by_text: dict[str, str] = {}
+        self._names: dict[tuple[str, str], str] = {}
 
     def register(self, text: str, source_map: SourceMap, key_path: KeyPath) -> Secret:
-        """Return the secret for a text, registering it if it is new."""
-        if text not in self._names_by_text:
+        """Return the secret for a text, registering it if it is new.
+
+        A literal is a secret of its own for each key, so that messages name the key that needs it.
+        """
+        identity = (text, "" if has_reference(text) else format_key_path(key_path))
+        if identity not in self._names:
             position = source_map.position(key_path)
             name = self._unique_name(_suggest_name(text, key_path))
-            self._names_by_text[text] = name
+            self._names[identity] = name
             self.sources[name] = SecretSource(
                 text, format_key_path(key_path), source_map.filename, position.line, position.column
             )
-        return Secret(self._names_by_text[text])
+        return Secret(self._names[identity])
 
     def _unique_name(self, base_name: str) -> str:
         taken = sum(name == base_name or name.startswith(f"{base_name}.") for name in self.sources)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from packtrain import plan
 from packtrain.errors import UsageError
+from packtrain.formatting import pluralize
 from packtrain.planner.containers import plan_container
 from packtrain.planner.plan_context import JobContext
 from packtrain.spec.diagnostics import DiagnosticReport, KeyPath, did_you_mean, format_key_path
@@ -56,9 +57,7 @@ class StepPlanner:
         has_container = self._context.has_container or any(run.container for run in runs)
         are_requested = any(run.resources.gpus_per_task for run in runs)
         if gpus and has_container and not are_requested and not self._context.plan_context.no_container:
-            message = (
-                f"the job has {gpus} GPU{'s' * (gpus > 1)}, but no step requests any, so containers cannot use them"
-            )
+            message = f"the job has {pluralize(gpus, 'GPU')}, but no step requests any, so containers cannot use them"
             self._context.report.warning(
                 ("resources", "gpus"), message, "set `resources: {gpusPerTask: 1}` in the step"
             )
@@ -79,7 +78,7 @@ class StepPlanner:
         return plan.Step(
             name=spec.name or f"{kind}-{position + 1}",
             action=action,
-            depends_on=spec.depends_on,
+            depends_on=tuple(name.lower() for name in spec.depends_on),
             condition=self._context.fill_command(spec.if_ or ""),
             catch=self.plan_level(spec.catch, (*key_path, "catch")),
             finally_=self.plan_level(spec.finally_, (*key_path, "finally")),
@@ -95,7 +94,7 @@ class StepPlanner:
         if spec.launch:
             return "launch", self._plan_launch(spec.launch, (*key_path, "launch"))
         if spec.use:
-            return "use", self._plan_use(spec.use, (*key_path, "use"))
+            return "use", self._plan_use(spec, spec.use, (*key_path, "use"))
         return "steps", plan.GroupAction(self.plan_level(spec.steps or (), (*key_path, "steps")))
 
     def _plan_run(
@@ -172,12 +171,14 @@ class StepPlanner:
         """Report steps that request more than their job."""
         job = self._context.resources
         requests = {
-            "GPUs": (resources.tasks * resources.gpus_per_task, job.gpus),
-            "CPUs": (resources.tasks * resources.cpus_per_task, job.cpus),
+            "GPU": (resources.tasks * resources.gpus_per_task, job.gpus),
+            "CPU": (resources.tasks * resources.cpus_per_task, job.cpus),
         }
         for unit, (requested, available) in requests.items():
             if requested > available:
-                message = f"{format_key_path(key_path)} requests {requested} {unit}, but the job has {available}"
+                message = (
+                    f"{format_key_path(key_path)} requests {pluralize(requested, unit)}, but the job has {available}"
+                )
                 self._context.report.error((*key_path, "resources"), message, "see `resources` at the top")
 
     def plan_env(self, specs: Sequence[steps.EnvVar], key_path: KeyPath) -> tuple[plan.EnvVar, ...]:
@@ -199,9 +200,9 @@ class StepPlanner:
     def _plan_launch(self, spec: steps.LaunchAction, key_path: KeyPath) -> plan.LaunchAction:
         signal = spec.signal_on_parent_step_exit
         nested = self.plan_level(spec.steps, (*key_path, "steps"))
-        return plan.LaunchAction(spec.handle_name or "", _SIGTERM if signal is None else signal, nested)
+        return plan.LaunchAction((spec.handle_name or "").lower(), _SIGTERM if signal is None else signal, nested)
 
-    def _plan_use(self, spec: steps.UseAction, key_path: KeyPath) -> plan.UseAction:
+    def _plan_use(self, step: steps.Step, spec: steps.UseAction, key_path: KeyPath) -> plan.UseAction:
         children = _ModuleChildren(self.plan_level(spec.steps, (*key_path, "steps")))
         args = self.plan_env(spec.args, (*key_path, "args"))
         fallback = plan.UseAction(spec.source, args, spec.export_env_as or "", children.steps)
@@ -209,13 +210,20 @@ class StepPlanner:
             self._context.report.error(key_path, f"modules are nested more than {_MAX_MODULE_DEPTH} levels deep")
             return fallback
         try:
-            resolved = self._context.plan_context.modules.resolve(spec.source, self._context.base_dir)
+            modules = self._context.plan_context.modules
+            resolved = modules.resolve(spec.source, self._context.base_dir, self._context.workflow, step)
         except UsageError as error:
             self._context.report.error((*key_path, "source"), str(error))
             return fallback
         self._context.report.extend(resolved.diagnostics)
+        if resolved.default_commit:
+            message = (
+                f"the module {spec.source} names no version, so it may change; now it is {resolved.default_commit}"
+            )
+            self._context.report.warning((*key_path, "source"), message, "append @TAG or @COMMIT")
         if resolved.module is None:
             return fallback
+        self._check_minimum_resources(resolved.module, spec.source, key_path)
         report = DiagnosticReport(resolved.module.source_map)
         inner = StepPlanner(self._context.for_module(report, resolved.folder), children, self._depth + 1)
         nested = inner.plan_level(resolved.module.steps, ("steps",))
@@ -227,6 +235,20 @@ class StepPlanner:
             steps=nested if children.is_inserted else nested + children.steps,
             outputs=tuple(output.key for output in resolved.module.outputs),
         )
+
+    def _check_minimum_resources(self, module: WorkflowModule, source: str, key_path: KeyPath) -> None:
+        """Report a job that has less than the module needs, which DeepSquare refuses too."""
+        minimum, job = module.minimum_resources, self._context.resources
+        requirements = {
+            "tasks": (minimum.tasks, job.tasks),
+            "cpusPerTask": (minimum.cpus_per_task, job.cpus_per_task),
+            "memPerCpu": (minimum.mem_per_cpu or 0, job.mem_per_cpu_mb),
+            "gpus": (0 if self._context.plan_context.no_gpu else minimum.gpus, job.gpus),
+        }
+        for key, (needed, available) in requirements.items():
+            if available < needed:
+                message = f"the module {source} needs `{key}: {needed}`, but the job has {available}"
+                self._context.report.error((*key_path, "source"), message, "see `resources` at the top")
 
     def _plan_arguments(
         self, module: WorkflowModule, user_args: tuple[plan.EnvVar, ...], key_path: KeyPath
@@ -241,7 +263,6 @@ class StepPlanner:
         for one in defaults:
             if one.default is None:
                 description = f" ({one.description})" if one.description else ""
-                self._context.report.error(
-                    key_path, f"the module {module.name!r} needs the argument {one.key!r}{description}"
-                )
+                message = f"the module {module.name!r} gets an empty {one.key}{description}: it has no default"
+                self._context.report.warning(key_path, message, f"set it in `args` if the module needs {one.key}")
         return user_args + tuple(plan.EnvVar(one.key, one.default or "") for one in defaults)

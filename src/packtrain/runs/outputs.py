@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
+from typing import Any
+from urllib.parse import unquote
 
 from packtrain import services
 from packtrain.errors import NotFoundError, UsageError
+from packtrain.events import kinds
 from packtrain.plan import Job, Location, RemoteFile, RunFolder, read_plan
 from packtrain.runs.secrets import make_secret_resolver
 from packtrain.state import JobStatus, RunState
@@ -15,6 +18,7 @@ from packtrain.store import RunInfo, SqliteStore
 from packtrain.transfer.api import SecretResolver
 from packtrain.transfer.fetch import fetch
 from packtrain.transfer.registry import get_source
+from packtrain.transfer.urls import filename_from_url, is_http, url_origin
 
 _RETRY_TIMEOUT_S = 10.0
 
@@ -32,6 +36,7 @@ class OutputFile:
         bytes: The size, if it is known.
         url: Where it is.
         location: The same, with references to the credentials for it.
+        answer: What an http server said when it was uploaded, if that is not the link in `url`.
     """
 
     job: str
@@ -39,6 +44,7 @@ class OutputFile:
     bytes: int | None
     url: str
     location: Location = field(repr=False)
+    answer: str = ""
 
 
 @dataclass(frozen=True)
@@ -50,12 +56,14 @@ class Outputs:
         files: All files.
         has_folder_per_job: Whether `download` creates a folder for each job, because there are several.
         resolve_secret: Returns the values of credentials.
+        missing_reason: Why there are no files, as the end of a sentence.
     """
 
     run: str
     files: tuple[OutputFile, ...]
     has_folder_per_job: bool
     resolve_secret: SecretResolver = field(repr=False)
+    missing_reason: str = field(default="", repr=False)
 
     def download(
         self, folder: str | Path, on_progress: OnFileProgress = lambda file, done_bytes: None
@@ -93,7 +101,7 @@ class Outputs:
     def require_files(self) -> None:
         """Raise NotFoundError if there are no files."""
         if not self.files:
-            raise NotFoundError(f"the run {self.run} has no outputs yet; `packtrain ps {self.run}` shows its status")
+            raise NotFoundError(f"the run {self.run} has no outputs{self.missing_reason}")
 
 
 def list_outputs(store: SqliteStore, run_info: RunInfo, job_id: str | None = None) -> Outputs:
@@ -107,21 +115,57 @@ def list_outputs(store: SqliteStore, run_info: RunInfo, job_id: str | None = Non
     state = services.refresh_state(store, run_info)
     jobs = [job for job in read_plan(RunFolder(run_info.folder).plan).jobs if job_id in (None, job.id)]
     resolve_secret = make_secret_resolver(run_info)
-    files = tuple(file for job in jobs if _has_outputs(state, job) for file in _list_files(job, resolve_secret))
-    return Outputs(run_info.run, files, len(jobs) > 1, resolve_secret)
+    succeeded = [job for job in jobs if _has_outputs(state, job)]
+    uploads = _read_http_uploads(store, state, succeeded)
+    files = tuple(file for job in succeeded for file in _list_files(job, uploads.get(job.id, {}), resolve_secret))
+    return Outputs(run_info.run, files, len(jobs) > 1, resolve_secret, _missing_reason(state, jobs, succeeded))
+
+
+def _missing_reason(state: RunState, jobs: Sequence[Job], succeeded: Sequence[Job]) -> str:
+    if succeeded:
+        return ": the steps wrote no files to $DEEPSQUARE_OUTPUT"
+    if all(job.id in state.jobs and state.jobs[job.id].result for job in jobs):
+        return f", because it did not succeed; `packtrain why {state.run}` explains it"
+    return f" yet; `packtrain ps {state.run}` shows its status"
 
 
 def _has_outputs(state: RunState, job: Job) -> bool:
     return job.output is not None and job.id in state.jobs and state.jobs[job.id].status is JobStatus.SUCCEEDED
 
 
-def _list_files(job: Job, resolve_secret: SecretResolver) -> Sequence[OutputFile]:
+def _read_http_uploads(store: SqliteStore, state: RunState, jobs: Sequence[Job]) -> Mapping[str, Mapping[str, Any]]:
+    """Return what the accepted attempts reported about their http uploads, by job: such a server lists nothing."""
+    if not any(job.output is not None and is_http(job.output.location.url) for job in jobs):
+        return {}
+    accepted = {job.id: result.emitter for job in jobs if (result := state.jobs[job.id].result)}
+    return {
+        stored.event.job: stored.event.data
+        for stored in store.events(state.run, kind=kinds.STAGE_ENDED)
+        if stored.event.data.get("url") and accepted.get(stored.event.job) == stored.event.emitter
+    }
+
+
+def _list_files(job: Job, upload: Mapping[str, Any], resolve_secret: SecretResolver) -> Sequence[OutputFile]:
     assert job.output is not None
+    location = job.output.location
+    if is_http(location.url):
+        return [_http_file(job.id, location, upload)] if upload else []
     return [
         OutputFile(job.id, entry.name, entry.size, entry.location.url, entry.location)
-        for entry in get_source(job.output.location, resolve_secret).list(job.output.location)
+        for entry in get_source(location, resolve_secret).list(location)
         if ".packtrain" not in PurePosixPath(entry.name).parts
     ]
+
+
+def _http_file(job: str, location: Location, upload: Mapping[str, Any]) -> OutputFile:
+    """Return the uploaded file. A service that stores it elsewhere answers with the link to it."""
+    answer = unquote(str(upload.get("answer") or ""))
+    is_link = answer.startswith(("https://", "http://")) and " " not in answer
+    link = str(upload["answer"]) if is_link else str(upload["url"])
+    # Credentials of the upload's host must not be sent to the host of a link.
+    same_host = url_origin(link) == url_origin(location.url)
+    address = replace(location, url=link) if same_host else Location(link)
+    return OutputFile(job, filename_from_url(link), int(upload["bytes"]), link, address, "" if is_link else answer)
 
 
 def _target_path(folder: Path, name: str) -> Path:

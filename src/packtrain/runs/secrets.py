@@ -22,7 +22,7 @@ def reload_secrets(run_info: RunInfo) -> None:
     secret_sources, workflow_dir = read_secret_sources(folder.secret_sources)
     for name, secret in secret_sources.items():
         if secret.is_literal and not (folder.secrets / name).exists():
-            raise _literal_secret_error(run_info, name)
+            raise _literal_secret_error(run_info, secret.key_path)
     references = {name: secret for name, secret in secret_sources.items() if not secret.is_literal}
     resolved = resolve_secrets(references, workflow_dir)
     if resolved.diagnostics:
@@ -30,10 +30,10 @@ def reload_secrets(run_info: RunInfo) -> None:
     write_secrets(folder.secrets, resolved.values)
 
 
-def _literal_secret_error(run_info: RunInfo, name: str) -> UsageError:
+def _literal_secret_error(run_info: RunInfo, key_path: str) -> UsageError:
     return UsageError(
-        f"the secret {name} of the run {run_info.run} was written in the workflow itself and was deleted when the run "
-        "ended; refer to it as ${env:…} or ${file:…} and run the workflow again"
+        f"the secret {key_path} of the run {run_info.run} was written in the workflow itself and was deleted when the "
+        "run ended; refer to it as ${env:…} or ${file:…} and run the workflow again"
     )
 
 
@@ -55,8 +55,13 @@ def make_secret_resolver(run_info: RunInfo) -> SecretResolver:
         if (folder.secrets / value.name).exists():
             return (folder.secrets / value.name).read_text(encoding="utf-8")
         secret_sources, workflow_dir = read_secret_sources(folder.secret_sources)
-        if value.name in secret_sources and secret_sources[value.name].is_literal:
-            raise _literal_secret_error(run_info, value.name)
-        return secret_resolver(resolve_secrets(secret_sources, workflow_dir).values)(value)
+        secret = secret_sources.get(value.name)
+        if secret is not None and secret.is_literal:
+            raise _literal_secret_error(run_info, secret.key_path)
+        # Only this one: a command that reads outputs must not need the keys of the inputs.
+        resolved = resolve_secrets({value.name: secret} if secret else {}, workflow_dir)
+        if resolved.diagnostics:
+            raise UsageError(str(resolved.diagnostics[0]))
+        return secret_resolver(resolved.values)(value)
 
     return resolve_secret

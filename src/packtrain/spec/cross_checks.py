@@ -152,10 +152,11 @@ def _check_multi_file_digest(node: ModelNode, report: DiagnosticReport) -> None:
 
 
 def _check_continuous_sync(node: ModelNode, report: DiagnosticReport) -> None:
-    output = node.get_mapping("output")
-    if node.raw.get("continuousOutputSync") is True and not {"s3", "file"} & set(output):
-        message = "continuousOutputSync needs an output that accepts single files: s3 or file"
-        report.key_error(("continuousOutputSync",), message)
+    kinds = set(node.get_mapping("output"))
+    if node.raw.get("continuousOutputSync") is True and not {"s3", "file"} & kinds:
+        reason = f"an {'/'.join(sorted(kinds))} output is uploaded at the end" if kinds else "there is no output"
+        message = f"continuousOutputSync has no effect: {reason}"
+        report.key_warning(("continuousOutputSync",), message, "s3 and file outputs are uploaded while the job runs")
 
 
 def _check_checkpoint_output(node: ModelNode, report: DiagnosticReport) -> None:
@@ -222,17 +223,20 @@ def _check_handles(node: ModelNode, report: DiagnosticReport) -> None:
 
 
 def _check_level_handles(steps: list[Any], path: KeyPath, report: DiagnosticReport) -> None:
-    level_handles = {handle for step in steps if (handle := _handle_name(step)) is not None}
+    """Handles are compared without regard to case, as in DeepSquare."""
+    level_handles = {handle.lower(): handle for step in steps if (handle := _handle_name(step)) is not None}
     earlier_handles: set[str] = set()
     for position, step in enumerate(steps):
         _check_depends_on(step, (*path, position), earlier_handles, level_handles, report)
         handle = _handle_name(step)
-        if handle in earlier_handles:
+        if handle is None:
+            continue
+        if handle.lower() in earlier_handles:
             report.error(
                 (*path, position, "launch", "handleName"),
                 f"the handle {handle!r} is used twice in {format_key_path(path)}",
             )
-        earlier_handles |= {handle} if handle is not None else set()
+        earlier_handles.add(handle.lower())
 
 
 def _handle_name(step: Any) -> str | None:
@@ -242,17 +246,18 @@ def _handle_name(step: Any) -> str | None:
 
 
 def _check_depends_on(
-    step: Any, path: KeyPath, earlier_handles: set[str], level_handles: set[str], report: DiagnosticReport
+    step: Any, path: KeyPath, earlier_handles: set[str], level_handles: dict[str, str], report: DiagnosticReport
 ) -> None:
     depends_on = step.get("dependsOn") if isinstance(step, dict) else None
     for position, name in enumerate(depends_on if isinstance(depends_on, list) else ()):
-        if not isinstance(name, str) or name in earlier_handles:
+        if not isinstance(name, str) or name.lower() in earlier_handles:
             continue
         name_path = (*path, "dependsOn", position)
-        if name in level_handles:
+        if name.lower() in level_handles:
             report.error(name_path, f"{name!r} is launched by this or a later step", "put the launch first")
         else:
-            report.error(name_path, f"no step of this level launches {name!r}", did_you_mean(name, level_handles))
+            hint = did_you_mean(name, level_handles.values())
+            report.error(name_path, f"no step of this level launches {name!r}", hint)
 
 
 def _check_unused_resources(node: ModelNode, report: DiagnosticReport) -> None:

@@ -75,6 +75,14 @@ class SourceMap:
     def key_position(self, path: KeyPath) -> Position:
         return self.key_positions[path] if path in self.key_positions else self.position(path)
 
+    def below(self, key: str) -> SourceMap:
+        """Return the positions of the values below a key of the top, whose paths begin after it."""
+        parts = (
+            {path[1:]: position for path, position in positions.items() if path[:1] == (key,)}
+            for positions in (self.value_positions, self.key_positions)
+        )
+        return SourceMap(self.filename, *parts)
+
     @staticmethod
     def _nearest_position(positions: Mapping[KeyPath, Position], path: KeyPath) -> Position:
         parents = (path[:length] for length in range(len(path), -1, -1))

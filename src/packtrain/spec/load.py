@@ -2,27 +2,33 @@
 
 from __future__ import annotations
 
+import copy
 import os
-import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
 from packtrain.spec import cross_checks, matrix, output_conflicts, unsupported_keys, validation_messages, yaml_loader
-from packtrain.spec.diagnostics import ERROR, Diagnostic, DiagnosticReport, format_key_path
-from packtrain.spec.model_walk import ModelNode, walk_models
+from packtrain.spec.diagnostics import (
+    ERROR,
+    WARNING,
+    Diagnostic,
+    DiagnosticReport,
+    KeyPath,
+    Position,
+    SourceMap,
+    did_you_mean,
+    format_key_path,
+)
+from packtrain.spec.model_walk import ModelNode, model_keys, walk_models
 from packtrain.spec.models.field_types import SpecModel
 from packtrain.spec.models.inputs_outputs import ExpectedOutput
 from packtrain.spec.models.steps import is_children_marker
 from packtrain.spec.models.workflow import Workflow, WorkflowModule
 
 ModelT = TypeVar("ModelT", bound=SpecModel)
-
-# Published modules contain Go template syntax unquoted, which is not YAML.
-_UNQUOTED_CHILDREN_MARKER = re.compile(r"^(\s*-\s+)(\{\{-?\s*\.Step\.Steps\s*-?\}\})\s*$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -69,10 +75,22 @@ def load_workflow_text(
     text: str | bytes, filename: str = "workflow.yaml", overrides: Mapping[str, Any] | None = None
 ) -> LoadResult:
     """Load a workflow from text; diagnostics name `filename`."""
-    document = yaml_loader.parse_yaml(text, filename)
+    document = _unwrap_job(yaml_loader.parse_yaml(text, filename))
     if overrides and isinstance(document.value, dict):
         document = replace(document, value={**document.value, **overrides})
     return validate_workflow(document)
+
+
+def _unwrap_job(document: yaml_loader.YamlDocument) -> yaml_loader.YamlDocument:
+    """Return the content of `job:`, which wraps the workflow in requests to DeepSquare's API, as the document."""
+    job = document.value.get("job") if isinstance(document.value, dict) else None
+    if not isinstance(job, dict) or set(document.value) & {"resources", "steps"}:
+        return document
+    position = document.source_map.key_position(("job",))
+    others = ", ".join(str(key) for key in document.value if key != "job")
+    message = "the workflow is read from below `job`" + (f"; these keys beside it are ignored: {others}" * bool(others))
+    notice = Diagnostic(document.source_map.filename, position.line, position.column, WARNING, message)
+    return yaml_loader.YamlDocument(job, document.source_map.below("job"), (*document.diagnostics, notice))
 
 
 def validate_workflow(document: yaml_loader.YamlDocument) -> LoadResult:
@@ -84,17 +102,34 @@ def validate_workflow(document: yaml_loader.YamlDocument) -> LoadResult:
     return LoadResult(None if report.has_errors else workflow, report.diagnostics)
 
 
-def load_module_file(path: Path) -> ModuleLoadResult:
-    """Load a module.yaml."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, ValueError) as error:
-        return ModuleLoadResult(None, (_unreadable_file_diagnostic(str(path), error),))
-    document = yaml_loader.parse_yaml(_UNQUOTED_CHILDREN_MARKER.sub(r'\1"{{ .Step.Steps }}"', text), str(path))
+def load_module_text(text: str, filename: str, lines: Sequence[int] = ()) -> ModuleLoadResult:
+    """Load a rendered module.yaml. Unknown keys are warnings, because DeepSquare ignores them.
+
+    Args:
+        text: The rendered text.
+        filename: The address of the module, for diagnostics.
+        lines: The line of the file for each line of the text; () if they are the same.
+    """
+    document = _restore_lines(yaml_loader.parse_yaml(text, filename), lines)
     module, report = _validate_document(WorkflowModule, document)
     if module is not None:
         module._source_map = document.source_map
     return ModuleLoadResult(None if report.has_errors else module, report.diagnostics)
+
+
+def _restore_lines(document: yaml_loader.YamlDocument, lines: Sequence[int]) -> yaml_loader.YamlDocument:
+    """Return the document with the lines of the file that its template was read from."""
+    original = dict(enumerate(lines, 1))
+
+    def restore(positions: Mapping[KeyPath, Position]) -> dict[KeyPath, Position]:
+        return {path: Position(original.get(one.line, one.line), one.column) for path, one in positions.items()}
+
+    source_map = document.source_map
+    return yaml_loader.YamlDocument(
+        document.value,
+        SourceMap(source_map.filename, restore(source_map.value_positions), restore(source_map.key_positions)),
+        tuple(replace(one, line=original.get(one.line, one.line)) for one in document.diagnostics),
+    )
 
 
 def _unreadable_file_diagnostic(filename: str, error: Exception) -> Diagnostic:
@@ -115,11 +150,33 @@ def _validate_document(
     unsupported_keys.report_unsupported_keys(nodes, report)
     if model is not WorkflowModule:
         _reject_children_markers(nodes, report)
+    value = _drop_unknown_keys(nodes, document.value, report) if model is WorkflowModule else document.value
     try:
-        return model.model_validate(document.value), report
+        return model.model_validate(value), report
     except ValidationError as error:
         validation_messages.report_validation_errors(error.errors(), {node.path: node.model for node in nodes}, report)
         return None, report
+
+
+def _drop_unknown_keys(nodes: list[ModelNode], value: Any, report: DiagnosticReport) -> Any:
+    """Return a copy of the document without unknown keys, which become warnings.
+
+    A key that may be the misspelt one of several alternatives stays, so that it is an error: without it the step would
+    do nothing.
+    """
+    kept = copy.deepcopy(value)
+    for node in nodes:
+        choices = cross_checks.EXACTLY_ONE_OF.get(node.model, ())
+        if choices and not any(node.raw.get(key) is not None for key in choices):
+            continue
+        for key in set(node.raw) - model_keys(node.model):
+            message = f"{format_key_path(node.path)} has no key {key!r}, which is ignored"
+            report.key_warning((*node.path, key), message, did_you_mean(key, model_keys(node.model)))
+            target = kept
+            for part in node.path:
+                target = target[part]
+            target.pop(key, None)
+    return kept
 
 
 def _reject_children_markers(nodes: list[ModelNode], report: DiagnosticReport) -> None:

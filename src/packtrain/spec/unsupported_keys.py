@@ -12,7 +12,7 @@ from packtrain.spec.diagnostics import ERROR, WARNING, DiagnosticReport
 from packtrain.spec.model_walk import ModelNode
 from packtrain.spec.models.field_types import SpecModel
 from packtrain.spec.models.steps import Container, RunAction
-from packtrain.spec.models.workflow import Workflow, WorkflowModule
+from packtrain.spec.models.workflow import Workflow
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,9 @@ class UnsupportedKey:
 
 
 UNSUPPORTED_KEYS: dict[tuple[type[SpecModel], str], UnsupportedKey] = {
-    (Workflow, "virtualNetworks"): UnsupportedKey(ERROR, "packtrain does not create networks between jobs", (None, [])),
+    (Workflow, "virtualNetworks"): UnsupportedKey(
+        ERROR, "packtrain does not create networks between steps", (None, [])
+    ),
     (Workflow, "enableLogging"): UnsupportedKey(WARNING, "packtrain always keeps the output of steps", (None, True)),
     (RunAction, "customNetworkInterfaces"): UnsupportedKey(
         ERROR, "packtrain does not create network interfaces", (None, [])
@@ -35,12 +37,8 @@ UNSUPPORTED_KEYS: dict[tuple[type[SpecModel], str], UnsupportedKey] = {
     (RunAction, "dns"): UnsupportedKey(WARNING, "the command uses the node's name servers", (None, [])),
     (RunAction, "mapUid"): UnsupportedKey(WARNING, "the command runs under your own user id", (None,)),
     (RunAction, "mapGid"): UnsupportedKey(WARNING, "the command runs under your own group id", (None,)),
-    (Container, "deepsquareHosted"): UnsupportedKey(ERROR, "packtrain cannot reach DeepSquare's own registry"),
     (Container, "x11"): UnsupportedKey(WARNING, "there is no X11 display"),
     (Container, "apptainer"): UnsupportedKey(WARNING, "packtrain runs containers with Apptainer only", (None, True)),
-    (WorkflowModule, "minimumResources"): UnsupportedKey(
-        WARNING, "the minimum is not compared with the job's resources", (None,)
-    ),
 }
 
 

@@ -50,6 +50,14 @@ def report_validation_errors(
         _ERROR_REPORTERS.get(error["type"], _report_invalid_value)(error, path, models_by_path, report)
 
 
+# Keys that are written in the wrong place often enough to say where they belong.
+_MISPLACED_KEYS: dict[tuple[KeyPath, str], str] = {
+    (
+        ("resources",),
+        "gpusPerTask",
+    ): "it belongs to the `resources` of a step; a job has `gpus`, the number for all tasks",
+}
+
 ErrorReporter = Callable[[Any, KeyPath, Mapping[KeyPath, type[SpecModel]], DiagnosticReport], None]
 
 
@@ -65,6 +73,7 @@ def _report_unknown_key(
     key, model = str(path[-1]), models_by_path.get(path[:-1])
     parent = find_parent_key(model, key) if model else ""
     hint = f"it belongs below {parent!r}" if parent else did_you_mean(key, model_keys(model) if model else ())
+    hint = _MISPLACED_KEYS.get((path[:-1], key), hint)
     report.key_error(path, f"{format_key_path(path[:-1])} has no key {key!r}", hint)
 
 

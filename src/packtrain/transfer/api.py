@@ -133,7 +133,7 @@ class Sink(Protocol):
         on_bytes_sent: OnBytesSent = ignore_bytes_sent,
         *,
         adopt_uploads: bool = True,
-    ) -> None:
+    ) -> str | None:
         """Copy a file to an address.
 
         The copy is atomic (complete or invisible) and repeatable.
@@ -145,6 +145,9 @@ class Sink(Protocol):
             adopt_uploads: Whether to resume an unfinished upload of another process. It must be False where other
                 processes may upload different content to the same address, as attempts of one job do: files with a
                 common beginning could otherwise be mixed.
+
+        Returns:
+            What the server answered, if that is for people: mostly the link under which the file can be downloaded.
         """
         ...
 

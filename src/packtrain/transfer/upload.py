@@ -1,6 +1,7 @@
 """Upload a folder or a file to a destination: retried, verified afterwards, each object complete or invisible.
 
-An http destination is a single URL: one file is uploaded as it is, several are uploaded as one zip file.
+An http destination is a single URL: one file is uploaded as it is, several are uploaded as one zip file. If the URL
+ends in /, the name of the file is appended, as `curl -T` does.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
+from urllib.parse import urlsplit
 
 from packtrain.errors import FailedError, TransferError
 from packtrain.plan import Location, Output
@@ -28,6 +30,9 @@ from packtrain.transfer.urls import host_label, is_federated, is_http, join_url,
 T = TypeVar("T")
 
 _STAT_FORBIDDEN_KINDS = ("access_denied", "unsupported")  # a token may allow writing but not reading
+# Statuses that another attempt of the job, which would run all steps again, does not change.
+_REFUSED_STATUSES = frozenset({400, 404, 405, 410, 411, 413, 414, 415, 501})
+_ZIP_NAME = "output.zip"  # as DeepSquare calls it
 _RESERVED_PREFIX = ".packtrain/"  # below a destination: checkpoints, and outputs of failed attempts
 
 
@@ -37,6 +42,8 @@ class UploadResult:
 
     files: int
     bytes: int
+    url: str = ""  # of an http destination: where the file is, without credentials
+    answer: str = ""  # what the server said, mostly a link
 
 
 def upload_folder(
@@ -63,7 +70,7 @@ def upload_folder(
         adopt_uploads: Whether to resume unfinished uploads of other processes; see `Sink.put`.
 
     Raises:
-        FailedError: upload_failed or access_denied.
+        FailedError: upload_failed, upload_refused or access_denied.
     """
     files = dict(_list_files(folder))
     with _prepare_uploads(files, folder, output.location, prefix) as paths_by_name:
@@ -77,7 +84,11 @@ def upload_folder(
             raise
         if output.delete_sync and not is_http(output.location.url):
             uploader.delete_extraneous(prefix, set(paths_by_name))
-    return UploadResult(len(files), uploader.done_bytes)
+    if not is_http(output.location.url) or not paths_by_name:
+        return UploadResult(len(files), uploader.done_bytes)
+    (name,) = paths_by_name
+    url = redact_url(uploader.location_of(name).url)
+    return UploadResult(len(files), uploader.done_bytes, url, uploader.answer)
 
 
 def upload_file(
@@ -116,11 +127,13 @@ def _prepare_uploads(
     """Provide the files to upload by object name; the empty name is the address itself."""
     if not is_http(location.url):
         yield {prefix + name: path for name, path in files.items()}
-    elif len(files) <= 1:
-        yield {prefix.rstrip("/"): path for path in files.values()}
+        return
+    is_folder = urlsplit(location.url).path.endswith("/")
+    if len(files) <= 1:
+        yield {prefix + path.name if is_folder else prefix.rstrip("/"): path for path in files.values()}
     else:
         with _zip_files(files, folder) as path:
-            yield {prefix.rstrip("/"): path}
+            yield {prefix + _ZIP_NAME if is_folder else prefix.rstrip("/"): path}
 
 
 @contextlib.contextmanager
@@ -152,11 +165,12 @@ class _Uploader:
         self._location, self._sink, self._adopt_uploads = location, get_sink(location, resolve_secret), adopt_uploads
         self._retry_timeout_s, self._check_cancelled, self._on_progress = retry_timeout_s, check_cancelled, on_progress
         self.done_bytes = self._max_sent_bytes = 0
+        self.answer = ""
 
     def put_all(self, files: dict[str, Path]) -> None:
         total = sum(path.stat().st_size for path in files.values())
         for name, path in files.items():
-            location, size = self._location_of(name), path.stat().st_size
+            location, size = self.location_of(name), path.stat().st_size
             self._retry(location, self._make_put(location, path, total))
             self.done_bytes += size
             self._on_progress(self.done_bytes, total)
@@ -164,7 +178,7 @@ class _Uploader:
     def _make_put(self, location: Location, path: Path, total_bytes: int) -> Callable[[], None]:
         def put() -> None:
             on_bytes_sent = self._make_bytes_sent_callback(total_bytes)
-            self._sink.put(location, path, on_bytes_sent, adopt_uploads=self._adopt_uploads)
+            self.answer = self._sink.put(location, path, on_bytes_sent, adopt_uploads=self._adopt_uploads) or ""
             verify_upload(self._sink, location, path)
 
         return put
@@ -190,17 +204,18 @@ class _Uploader:
         if isinstance(self._sink, S3Backend):
             with contextlib.suppress(FailedError):
                 for name in files:
-                    self._sink.abort_uploads(self._location_of(name))
+                    self._sink.abort_uploads(self.location_of(name))
 
     def delete_extraneous(self, prefix: str, uploaded_names: set[str]) -> None:
         """Delete the objects below the prefix that were not uploaded (deleteSync)."""
-        folder = self._location_of(prefix.rstrip("/"))
+        folder = self.location_of(prefix.rstrip("/"))
         for listed in self._retry(folder, lambda: list(self._sink.list(folder))):
             name = prefix + listed.name
             if name not in uploaded_names and (prefix or not name.startswith(_RESERVED_PREFIX)):
                 self._retry(listed.location, _make_delete(self._sink, listed.location))
 
-    def _location_of(self, name: str) -> Location:
+    def location_of(self, name: str) -> Location:
+        """Return the address of a name below the destination."""
         return replace(self._location, url=join_url(self._location.url, name))
 
     def _retry(self, location: Location, operation: Callable[[], T]) -> T:
@@ -268,4 +283,6 @@ def _to_upload_error(error: TransferError, location: Location) -> FailedError:
     if error.kind == "access_denied":
         return error
     url = redact_url(location.url)
-    return TransferError("upload_failed", f"{url} could not be written: {error.detail.removeprefix(url + ': ')}", url)
+    is_refused = is_http(location.url) and error.http_status in _REFUSED_STATUSES
+    kind = "upload_refused" if is_refused else "upload_failed"
+    return TransferError(kind, f"{url} could not be written: {error.detail.removeprefix(url + ': ')}", url)

@@ -220,6 +220,10 @@ def test_s3_output(plan_job):
     assert (output.location.url, output.continuous_sync, output.delete_sync) == ("s3://b/p", True, True)
 
 
+def test_http_output_is_not_synced_continuously(plan_job):
+    assert not plan_job("continuousOutputSync: true\noutput: {http: {url: 'https://a/x'}}\n").output.continuous_sync
+
+
 def test_http_output(plan_job):
     output = plan_job("output: {http: {url: 'https://h/up', headers: {X-Token: abc, Accept: x}}}\n").output
     assert output.location.headers == (

@@ -237,7 +237,7 @@ def test_plan_within_limits(plan_workflow):
     [
         (FakeEngine(cpus=1), "warning", "each job requests 2 CPUs, this machine has 1: jobs run one at a time"),
         (FakeEngine(memory_mb=150), "warning", "each job requests 200 MB of memory, this machine has 150 MB"),
-        (FakeEngine(gpus=0), "error", "each job requests 1 GPUs, this machine has 0; --no-gpu runs without GPUs"),
+        (FakeEngine(gpus=0), "error", "each job requests 1 GPU, this machine has 0; --no-gpu runs without GPUs"),
         (
             FakeEngine(supports_containers=False),
             "error",

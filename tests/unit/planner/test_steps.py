@@ -7,7 +7,7 @@ import pytest
 from packtrain import plan
 from packtrain.errors import UsageError
 from packtrain.planner.containers import resolve_image
-from packtrain.planner.module_resolver import split_source
+from packtrain.planner.module_resolver import GitSource, list_git_sources
 
 
 def errors(result):
@@ -113,6 +113,20 @@ def test_no_container(plan_workflow):
     assert "steps[0].run.workDir /app may not exist" in str(result.diagnostics[0])
 
 
+def test_image_on_deepsquares_machines(plan_workflow):
+    steps = "steps:\n  - run: {command: x, container: {image: %s, deepsquareHosted: true}}\n"
+    (message,) = errors(plan_workflow(steps=steps % "a/b"))
+    assert message.startswith("w.yaml:3:65: the image a/b exists only on DeepSquare's own machines; name an image")
+    assert errors(plan_workflow(steps=steps % "a/b", no_container=True)) == []
+    assert errors(plan_workflow(steps=steps % "/images/b.sif")) == []
+
+
+def test_handles_ignore_case(plan_job):
+    steps = "steps:\n  - launch: {handleName: Bg, steps: []}\n  - {run: {command: x}, dependsOn: [BG]}\n"
+    launch, waiting = plan_job(steps=steps).steps
+    assert (launch.action.handle,) == waiting.depends_on
+
+
 @pytest.mark.parametrize("step_yaml", ["run: {command: ''}", "run: {command: x, shell: ENTRYPOINT}"])
 def test_entrypoint_needs_container(plan_workflow, plan_job, step_yaml):
     steps = f"steps:\n  - {step_yaml}\n"
@@ -215,12 +229,13 @@ def test_module_without_placeholder(plan_job, module):
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        ("args: []", "the module 'greet' needs the argument 'WHO' (whom to greet)"),
+        ("args: []", "warning: the module 'greet' gets an empty WHO (whom to greet): it has no default; set it"),
         ("args: [{key: WHO, value: x}, {key: WOH, value: x}]", "has no input 'WOH'; did you mean 'WHO'?"),
     ],
 )
 def test_bad_module_arguments(plan_workflow, module, options, expected):
-    assert any(expected in message for message in errors(plan_workflow(steps=f"steps:\n  - {use_step(options)}\n")))
+    result = plan_workflow(steps=f"steps:\n  - {use_step(options)}\n")
+    assert any(expected in str(diagnostic) for diagnostic in result.diagnostics)
 
 
 def test_module_error_names_file(plan_workflow, module):
@@ -261,25 +276,33 @@ def test_module_from_git(plan_job, plan_workflow, module):
     assert "v2" in message
 
 
-def test_split_source():
-    assert split_source("github.com/o/n@v1") == ("https://github.com/o/n", "v1")
-    assert split_source("git@h.example:o/n@v1") == ("git@h.example:o/n", "v1")
-
-
 @pytest.mark.parametrize(
-    "source",
+    ("source", "candidates"),
     [
-        "github.com/o/n",
-        "github.com/o/n@",
-        "@v1",
-        "h.example/x@--upload-pack=y",
-        "git@h.example:o/n",
-        "https://me@h.example/o/n",
+        ("github.com/o/n@v1", [("https://github.com/o/n", "", "v1")]),
+        ("github.com/o/n", [("https://github.com/o/n", "", "")]),
+        ("git@h.example:o/n@v1", [("git@h.example:o/n", "", "v1")]),
+        ("git@h.example:o/n", [("git@h.example:o/n", "", "")]),
+        ("https://me@h.example/o/n", [("https://me@h.example/o/n", "", "")]),
+        (
+            "github.com/o/n/a/b@v1",
+            [
+                ("https://github.com/o/n", "a/b", "a/b/v1"),
+                ("https://github.com/o/n", "a/b", "v1"),
+                ("https://github.com/o/n/a/b", "", "v1"),
+            ],
+        ),
+        ("file:///x/y/n.git/a@5ca6163", [("file:///x/y/n.git", "a", "5ca6163")]),
     ],
 )
-def test_source_without_tag(source):
-    with pytest.raises(UsageError, match="URL@TAG"):
-        split_source(source)
+def test_list_git_sources(source, candidates):
+    assert list_git_sources(source) == [GitSource(*candidate) for candidate in candidates]
+
+
+@pytest.mark.parametrize("source", ["github.com/o/n@", "@v1", "name", "h.example/x@--upload-pack=y"])
+def test_invalid_source(source):
+    with pytest.raises(UsageError, match="URL/FOLDER@TAG"):
+        list_git_sources(source)
 
 
 def test_collect_needs_work_dir(plan_workflow):

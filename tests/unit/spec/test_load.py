@@ -4,7 +4,8 @@ import textwrap
 
 import pytest
 
-from packtrain.spec.load import load_module_file, load_workflow_file, load_workflow_text
+from packtrain.spec.load import load_module_text, load_workflow_file, load_workflow_text
+from packtrain.spec.models.steps import RENDERED_CHILDREN_MARKER
 
 RESOURCES = "resources: {tasks: 1, cpusPerTask: 1, memPerCpu: 100, gpus: 0}\n"
 STEPS = "steps: [{run: {command: 'true'}}]\n"
@@ -129,7 +130,6 @@ def test_short_forms():
         ("expect: [{path: a, json: {acc: {least: 1}}}]\n", "expect[0].json.acc has no key 'least'"),
         ("expect: [{path: a, json: {acc: {min: .nan}}}]\n", "expect[0].json.acc.min"),
         ("expect: [{path: a, torch: maybe}]\n", "expect[0].torch should be true or false"),
-        ("continuousOutputSync: true\n", "continuousOutputSync needs an output that accepts single files"),
         ("input: {}\n", "w.yaml:2:1: input needs one of http, s3, osdf, file"),
         ("input: {file: {path: a}, osdf: {path: /b}}\n", "input has both 'osdf' and 'file'; give only one of them"),
         ("input: {http: {url: 'ftp://a'}}\n", "should start with https:// or http://"),
@@ -175,7 +175,10 @@ def test_short_forms():
         ("limits: {wallTime: soon}\n", "'soon' is not a duration; write for example"),
         ("limits: {maxAttempts: true}\n", "limits.maxAttempts should be a whole number, but is true"),
         ("name: ../x\n", "'../x' should be a name of letters"),
-        ("virtualNetworks: [{name: n}]\n", "w.yaml:2:1: virtualNetworks is not supported"),
+        (
+            "virtualNetworks: [{name: n, gatewayAddress: 10.0.0.1/24}]\n",
+            "w.yaml:2:1: virtualNetworks is not supported: packtrain does not create networks between steps",
+        ),
         ("output: {file: {path: '${env:HOME}/x'}}\n", "output.file.path cannot hold a secret"),
     ],
 )
@@ -223,7 +226,6 @@ def test_bad_workflows(text, expected):
             ["run: {command: x, customNetworkInterfaces: [{bore: {targetPort: 1}}]}"],
             "customNetworkInterfaces is not supported",
         ),
-        (["run: {command: x, container: {image: a, deepsquareHosted: true}}"], "deepsquareHosted is not supported"),
         (["'{{ .Step.Steps }}'"], "is only valid in a module.yaml"),
         (["{run: {command: x}, catch: [{name: y}]}"], "steps[0].catch[0] needs one of"),
         (["{run: {command: x}, finally: [{run: {comand: y}}]}"], "did you mean 'command'?"),
@@ -252,8 +254,39 @@ def test_unsupported_keys_are_warnings(line, expected):
     assert expected in message
 
 
-def test_depends_on_earlier_launch():
-    assert step_messages("launch: {handleName: bg, steps: []}", "{run: {command: x}, dependsOn: [bg]}") == []
+@pytest.mark.parametrize("name", ["bg", "BG"])
+def test_depends_on_earlier_launch(name):
+    assert step_messages("launch: {handleName: Bg, steps: []}", f"{{run: {{command: x}}, dependsOn: [{name}]}}") == []
+
+
+@pytest.mark.parametrize(
+    ("output", "reason"),
+    [("", "there is no output"), ("output: {http: {url: 'https://a/x'}}\n", "an http output is uploaded at the end")],
+)
+def test_continuous_sync_without_effect(output, reason):
+    (message,) = messages("continuousOutputSync: true\n" + output)
+    assert message.startswith(f"w.yaml:2:1: warning: continuousOutputSync has no effect: {reason}; ")
+
+
+def test_gpus_per_task_of_a_job():
+    head = "resources: {tasks: 1, cpusPerTask: 1, memPerCpu: 100, gpus: 0, gpusPerTask: 1}\n"
+    assert messages("", head=head) == [
+        "w.yaml:1:64: resources has no key 'gpusPerTask'; it belongs to the `resources` of a step; a job has `gpus`, "
+        "the number for all tasks"
+    ]
+
+
+def test_workflow_below_job():
+    """Requests to DeepSquare's API, which its repositories contain as examples, wrap the workflow."""
+    text = "job:\n" + textwrap.indent(RESOURCES + STEPS, "  ")
+    result = load_workflow_text(text, "w.yaml", {"count": 2})
+    assert [str(one) for one in result.diagnostics] == ["w.yaml:1:1: warning: the workflow is read from below `job`"]
+    assert (result.workflow.count, result.workflow.source_map.position(("resources", "tasks")).line) == (2, 2)
+    result = load_workflow_text("apiKey: x\n" + text.replace("tasks: 1", "tasks: 0"), "w.yaml")
+    assert [str(one) for one in result.diagnostics] == [
+        "w.yaml:2:1: warning: the workflow is read from below `job`; these keys beside it are ignored: apiKey",
+        "w.yaml:3:22: resources.tasks should be at least 1, but is 0",
+    ]
 
 
 def test_harmless_values_of_unsupported_keys():
@@ -308,20 +341,16 @@ def test_output_with_ambiguous_matrix_key():
 MODULE = "name: m\nsteps:\n"
 
 
-def load_module(path, text):
-    path.write_text(text)
-    return load_module_file(path)
-
-
-def test_module_placeholder(tmp_path):
-    result = load_module(tmp_path / "module.yaml", MODULE + "  - {{ .Step.Steps }}\n  - '{{.Step.Steps}}'\n")
+def test_module_placeholder():
+    text = f"{MODULE}  - {RENDERED_CHILDREN_MARKER}\n  - '{RENDERED_CHILDREN_MARKER}'\n"
+    result = load_module_text(text, "module.yaml")
     assert result.diagnostics == ()
     assert [step.name for step in result.module.steps] == ["{{ .Step.Steps }}"] * 2
 
 
-def test_module_error_names_file(tmp_path):
-    (diagnostic,) = load_module(tmp_path / "module.yaml", MODULE + "  - rum: {command: x}\n").diagnostics
-    assert str(diagnostic) == f"{tmp_path}/module.yaml:3:5: steps[0] has no key 'rum'; did you mean 'run'?"
+def test_module_error_names_file():
+    (diagnostic,) = load_module_text(MODULE + "  - rum: {command: x}\n", "m/module.yaml", (1, 2, 7)).diagnostics
+    assert str(diagnostic) == "m/module.yaml:7:5: steps[0] has no key 'rum'; did you mean 'run'?"
 
 
 def test_headers_are_no_mapping():

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from packtrain.errors import FailedError
+from packtrain.events.failure import FAILURE_KINDS
 from packtrain.plan import Location, Output, Secret
 from packtrain.transfer.upload import UploadResult, upload_file, upload_folder
 from testbed.http_server import HttpServer, ResponseFault
@@ -114,6 +115,34 @@ def test_http_several_files_as_zip(folder, tmp_path):
     with zipfile.ZipFile(io.BytesIO((tmp_path / "served" / "out.zip").read_bytes())) as archive:
         assert {name: archive.read(name) for name in archive.namelist()} == FILES
     assert sorted(p.name for p in tmp_path.iterdir()) == ["output", "served"]
+
+
+def test_http_folder_gets_the_name(folder, tmp_path):
+    """A URL that ends in / means the same as for `curl -T`; several files are called output.zip, as in DeepSquare."""
+    (tmp_path / "one").mkdir()
+    (tmp_path / "one" / "a b.pt").write_bytes(b"weights")
+    link = "https://transfer.example/x/a%20b.pt"
+    with HttpServer(tmp_path / "served", writable=True, upload_answer=link + "\n") as server:
+        result = upload(tmp_path / "one", f"{server.url}/put/?key=abc")
+        assert result == UploadResult(1, 7, f"{server.url}/put/a%20b.pt?…", link)
+        assert upload(folder, f"{server.url}/").url == f"{server.url}/output.zip"
+    assert sorted(read_folder(tmp_path / "served")) == ["output.zip", "put/a b.pt"]
+
+
+@pytest.mark.parametrize("answer", ["", "<p>page</p>\x1b]52;c;eA==\a", "x" * 2000])
+def test_answers_that_are_not_kept(folder, tmp_path, answer):
+    with HttpServer(tmp_path / "served", writable=True, upload_answer=answer) as server:
+        assert upload(folder, f"{server.url}/x").answer == ""
+
+
+@pytest.mark.parametrize("status", [404, 405, 413])
+def test_refused_upload(folder, tmp_path, status):
+    """Another attempt would run all steps again only to be refused again."""
+    with HttpServer(tmp_path / "served", writable=True, faults=[ResponseFault(status=status)] * 99) as server:
+        error = upload_error(folder, f"{server.url}/out.zip", retry_timeout_s=0.3)
+    assert error.kind == "upload_refused"
+    assert not FAILURE_KINDS[error.kind].transient
+    assert f"returned {status}" in error.detail
 
 
 def test_empty_folder(tmp_path):

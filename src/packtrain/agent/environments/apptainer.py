@@ -25,6 +25,7 @@ from packtrain.plan import Container, Mount, SecretOrStr
 _ENV_PREFIX = "APPTAINERENV_"
 _SHELL_SPECIAL = re.compile(r"[\\$`]")
 _NO_EVAL_VARIABLES = ("APPTAINER_NO_EVAL", "SINGULARITY_NO_EVAL")  # would switch off the evaluation
+_ENTER_WORK_DIR = 'mkdir -p "$0" && cd "$0" && exec "$@"'
 # Apptainer's messages when it cannot start a container: FATAL from its Go part, ERROR from its C starter.
 _STARTUP_ERRORS = {255: re.compile(r"FATAL:\s+(.*)"), 1: re.compile(r"ERROR  : (.*)")}
 
@@ -55,7 +56,12 @@ class ApptainerEnvironment:
                 " install it, or use `--no-container`",
             )
         verb = "run" if command.use_entrypoint else "exec"
-        argv = (program, verb, *self._flags(command.work_dir), self._container.image, *command.argv)
+        # A folder of the image itself can only be created inside; an entrypoint cannot be wrapped.
+        is_inside = self._sandbox.root not in (command.work_dir, *command.work_dir.parents)
+        is_wrapped = is_inside and not command.use_entrypoint
+        start = ("/bin/sh", "-c", _ENTER_WORK_DIR, str(command.work_dir)) if is_wrapped else ()
+        flags = self._flags(self._sandbox.root if is_wrapped else command.work_dir)
+        argv = (program, verb, *flags, self._container.image, *start, *command.argv)
         return ProcessSpec(argv, variables, self._sandbox.root)
 
     def startup_error(self, exit_code: int, last_line: str) -> str:

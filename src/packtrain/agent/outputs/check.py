@@ -89,9 +89,10 @@ def check_expectation(
 def _check_count(expected: ExpectedOutput, count: int, folder: Path) -> None:
     if count < expected.min_count:
         required = "it" if expected.min_count == 1 else f"at least {expected.min_count}"
+        matching = "1 file matches" if count == 1 else f"{count} files match"
         raise FailedError(
             "output_missing",
-            f"the expected output {expected.path!r} is missing: {count} files match, {required} should exist; "
+            f"the expected output {expected.path!r} is missing: {matching}, {required} should exist; "
             f"the output folder contains {format_contents(folder)}",
         )
     if expected.max_count is not None and count > expected.max_count:

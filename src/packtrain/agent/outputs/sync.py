@@ -76,6 +76,8 @@ def _upload_with_deadline(context: AttemptContext, output: Output, prefix: str, 
     if isinstance(result, Exception):
         raise result
     stats.update(files=result.files, bytes=result.bytes, source=redact_url(output.location.url))
+    if result.url:
+        stats.update(url=result.url, answer=result.answer)
 
 
 def _upload_all(context: AttemptContext, output: Output, prefix: str) -> UploadResult:

@@ -210,7 +210,10 @@ def check_gpus(
     if n_usable >= count:
         return None
     listing = "; ".join(f"{name}: {text or 'usable'}" for name, text in unmet.items()) or "nvidia-smi lists none"
-    return FailedError("gpu_unusable", f"the job needs {count} GPUs, but {n_usable} usable ones were found ({listing})")
+    return FailedError(
+        "gpu_unusable",
+        f"the job needs {count} GPU{'' if count == 1 else 's'}, but {n_usable} usable ones were found ({listing})",
+    )
 
 
 def unmet_requirements(gpu: GpuInfo, cuda_version: str, requirements: GpuRequirements) -> str:

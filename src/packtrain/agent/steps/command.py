@@ -30,7 +30,7 @@ from packtrain.agent.steps.scope import LogNames, Scope
 from packtrain.agent.steps.variables import StepVariables, task_variables
 from packtrain.errors import FailedError
 from packtrain.events import kinds
-from packtrain.plan import RunAction, StepResources
+from packtrain.plan import RunAction
 from packtrain.transfer.parallel import run_parallel
 
 _STATUS_NOT_FOUND = 127  # a shell's status for a command that is not found
@@ -50,7 +50,7 @@ class CommandRunner:
     def run(self, action: RunAction, scope: Scope) -> None:
         """Run the command of a step. Raises StepError, or the FailedError of a stop request."""
         environment = self._make_environment(action)
-        work_dir = self._prepare_work_dir(action)
+        work_dir = self._prepare_work_dir(action, environment, scope)
         collecting = collect_outputs(action, work_dir, self._sandbox.output, self._has_outputs)
         with self._emit_step_events(action, scope), collecting:
             n_tasks = action.resources.tasks
@@ -67,7 +67,7 @@ class CommandRunner:
 
     def evaluate_condition(self, condition: str, scope: Scope, action: RunAction | None) -> bool:
         """Evaluate an `if` with the variables that the step would have. Raises StepError: condition_invalid."""
-        variables = self._variables.for_scope(scope, action.resources if action else self._job_resources(), {})
+        variables = self._variables.for_scope(scope, {})
         variables.update(self._variables.for_step(action.env) if action else {})
         argv = _condition_argv(condition, variables)
         if argv is None:
@@ -89,11 +89,6 @@ class CommandRunner:
             f'the condition [[ {condition} ]] of step "{scope.path}" cannot be evaluated: {detail}',
             status,
         )
-
-    def _job_resources(self) -> StepResources:
-        """Return the resources of steps that run no command themselves: those of the job."""
-        job = self._job.resources
-        return StepResources(job.tasks, job.cpus_per_task, job.mem_per_cpu_mb, job.gpus // job.tasks)
 
     def _make_environment(self, action: RunAction) -> StepEnvironment:
         container = action.container or self._job.environment.container
@@ -154,11 +149,17 @@ class CommandRunner:
             out_of_memory = count_oom_kills() > oom_kills_before
             raise self._classify_failure(code, path, environment, err.last_line(), out_of_memory)
 
-    def _prepare_work_dir(self, action: RunAction) -> Path:
-        """Return the working directory; create it if it is in the sandbox and no input has created it."""
+    def _prepare_work_dir(self, action: RunAction, environment: StepEnvironment, scope: Scope) -> Path:
+        """Return the working directory and create it, as DeepSquare does; a container creates its own."""
         folder = self._sandbox.root / action.work_dir
-        if not Path(action.work_dir).is_absolute():
-            folder.mkdir(parents=True, exist_ok=True)
+        if isinstance(environment, HostEnvironment) or self._sandbox.root in (folder, *folder.parents):
+            try:
+                folder.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                detail = (
+                    f'step "{scope.path}" was not started: its workDir {folder} cannot be created: {error.strerror}'
+                )
+                raise StepError("step_failed", detail, _STATUS_NOT_FOUND) from None
         return folder
 
     def _wrap(self, environment: StepEnvironment, command: StepCommand, path: str) -> ProcessSpec:
@@ -174,8 +175,8 @@ class CommandRunner:
         script = "\n".join(filter(None, (job_environment.setup if job_environment else "", action.command)))
         return StepCommand(
             _split_arguments(action.command, scope) if use_entrypoint else (action.shell, "-c", script),
-            self._prepare_work_dir(action),
-            env=self._variables.for_scope(scope, action.resources, task_env),
+            self._sandbox.root / action.work_dir,
+            env=self._variables.for_scope(scope, task_env),
             step_env=self._variables.for_step(action.env),
             path_prefix=job_environment.path if job_environment else (),
             use_entrypoint=use_entrypoint,

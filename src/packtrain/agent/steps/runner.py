@@ -122,9 +122,11 @@ class StepRunner:
             self._actions[type(step.action)](step.action, scope, level)
         except FailedError as failed:
             error = failed
+        code = 0 if error is None else error.status if isinstance(error, StepError) else 1
+        inner = scope.with_variables({"DEEPSQUARE_ERROR_CODE": str(code)})
         if isinstance(error, StepError):
-            error = self._run_catch(step, scope, error)
-        self._run_finally(step, scope, error)
+            error = self._run_catch(step, inner, error)
+        self._run_finally(step, inner, error)
 
     def _should_run(self, step: Step, scope: Scope, level: StepLevel) -> bool:
         self._stop.check()
@@ -139,9 +141,8 @@ class StepRunner:
         """Run the step's `catch`. Return None if it handled the error, or else the error."""
         if not step.catch or self._is_stopping(scope) or isinstance(error, CheckpointExit):
             return error
-        inner = scope.child("catch").with_variables({"DEEPSQUARE_ERROR_CODE": str(error.status)})
         try:
-            self._run_level(step.catch, inner)
+            self._run_level(step.catch, scope.child("catch"))
         except FailedError as catch_error:
             self._context.emit_notice("steps", f'the catch of step "{scope.path}" failed too: {catch_error}')
             return error

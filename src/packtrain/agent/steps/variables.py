@@ -14,7 +14,7 @@ import packtrain
 from packtrain.agent.context import AttemptContext
 from packtrain.agent.sandbox import Sandbox
 from packtrain.agent.steps.scope import Scope, VariableLayer
-from packtrain.plan import EnvVar, Job, StepResources
+from packtrain.plan import EnvVar, Job, Resources
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
@@ -35,7 +35,7 @@ class StepVariables:
         self.agent_zip = find_agent_zip()
         self._reported_lines: set[str] = set()
 
-    def for_scope(self, scope: Scope, resources: StepResources, task_env: Mapping[str, str]) -> dict[str, str]:
+    def for_scope(self, scope: Scope, task_env: Mapping[str, str]) -> dict[str, str]:
         """Return the variables that an image may override."""
         job = self._context.job
         variables = {
@@ -44,7 +44,7 @@ class StepVariables:
             **system_variables(job, self._context.sandbox, self._context.journal.run, scope.env_file),
             **self._attempt_variables,
             **{f"PACKTRAIN_POINT_{to_env_name(name)}": value for name, value in self.resolve_env(job.point).items()},
-            **resource_variables(resources),
+            **resource_variables(job.resources),
             **task_env,
         }
         for layer in scope.layers:
@@ -116,16 +116,16 @@ def system_variables(job: Job, sandbox: Sandbox, run: str, env_file: Path) -> di
     }
 
 
-def resource_variables(resources: StepResources) -> dict[str, str]:
-    cpus = resources.tasks * resources.cpus_per_task
+def resource_variables(resources: Resources) -> dict[str, str]:
+    """Return the resources of the job, which a step uses to divide work between its siblings, as in DeepSquare."""
     numbers = {
         "NTASKS": resources.tasks,
         "CPUS_PER_TASK": resources.cpus_per_task,
         "MEM_PER_CPU": resources.mem_per_cpu_mb,
-        "GPUS_PER_TASK": resources.gpus_per_task,
-        "CPUS": cpus,
-        "MEM": cpus * resources.mem_per_cpu_mb,
-        "GPUS": resources.tasks * resources.gpus_per_task,
+        "GPUS_PER_TASK": resources.gpus // resources.tasks,
+        "CPUS": resources.cpus,
+        "MEM": resources.memory_mb,
+        "GPUS": resources.gpus,
     }
     return {name: str(number) for name, number in numbers.items()}
 

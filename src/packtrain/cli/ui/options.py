@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import click
@@ -76,3 +78,9 @@ def expect_option(command: Callable[..., Any]) -> Callable[..., Any]:
 
     help_text = "Fail the job unless this file or pattern is among its outputs and not empty."
     return click.option("--expect", metavar="PATH", multiple=True, callback=callback, help=help_text)(command)
+
+
+def repeat_arguments(file: Path, engine: str | None, no_container: bool, no_gpu: bool, expect: tuple[str, ...]) -> str:
+    """Return a workflow file and the options that were given for it, for a suggested command."""
+    given = [*(["--on", engine] if engine else []), *["--no-container"] * no_container, *["--no-gpu"] * no_gpu]
+    return shlex.join([str(file), *given, *(part for path in expect for part in ("--expect", path))])

@@ -25,6 +25,8 @@ from packtrain.spec.models.field_types import (
 MAX_LOOP_ITERATIONS = 10_000
 CHILDREN_MARKER = "{{ .Step.Steps }}"
 """Where a module runs the steps of its user."""
+RENDERED_CHILDREN_MARKER = "<steps of the user>"
+"""The same, where a template inserts them: plain text in YAML, with and without quotes."""
 
 
 class EnvVar(SpecModel):
@@ -61,7 +63,7 @@ class Container(SpecModel):
     apptainer: bool | None = None
     """Run with Apptainer; packtrain always does."""
     deepsquare_hosted: bool = False
-    """The image is in DeepSquare's own registry (not supported)."""
+    """The image is on DeepSquare's own machines: an error unless it has a path, or `--no-container` is given."""
     x11: bool = False
     """Mount the X11 socket (not supported)."""
     mount_home: bool = False
@@ -261,7 +263,7 @@ class UseAction(SpecModel):
     """A module: reusable steps."""
 
     source: NonEmptyPath
-    """A git URL@TAG, or a folder relative to the workflow file, with a module.yaml."""
+    """A git URL[/FOLDER][@TAG or @COMMIT], or a folder relative to the workflow file, with a module.yaml."""
     args: tuple[EnvVar, ...] = ()
     """Values of the module's inputs."""
     export_env_as: Identifier | None = None
@@ -302,7 +304,9 @@ def _expand_children_marker(value: Any) -> Any:
 
 
 def is_children_marker(value: Any) -> bool:
-    return isinstance(value, str) and value.replace(" ", "") == CHILDREN_MARKER.replace(" ", "")
+    if not isinstance(value, str):
+        return False
+    return value == RENDERED_CHILDREN_MARKER or value.replace(" ", "") == CHILDREN_MARKER.replace(" ", "")
 
 
 StepEntry = Annotated[Step, BeforeValidator(_expand_children_marker)]

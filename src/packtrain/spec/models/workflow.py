@@ -116,10 +116,12 @@ class EnvironmentConfig(SpecModel):
 
 
 class VirtualNetwork(SpecModel):
-    """A network between jobs (not supported)."""
+    """A network between steps (not supported)."""
 
     name: Str
     """Its name."""
+    gateway_address: Str | None = None
+    """Address of its gateway, e.g. 10.0.0.1/24."""
 
 
 MatrixPoint = dict[Identifier, StrOrEmpty]
@@ -161,9 +163,9 @@ class Workflow(SpecModel):
     output: Output | None = None
     """Destination of $DEEPSQUARE_OUTPUT (default: the run's folder)."""
     continuous_output_sync: bool = False
-    """Upload finished files while the job runs; for s3 and file outputs."""
+    """Upload finished files while the job runs; for s3 and file outputs, without effect for others."""
     virtual_networks: tuple[VirtualNetwork, ...] = ()
-    """Networks between jobs (not supported)."""
+    """Networks between steps (not supported)."""
     count: PositiveInt = 1
     """Number of jobs, or of jobs per combination of the matrix."""
     matrix: Matrix | None = None
@@ -201,7 +203,7 @@ class ModuleInput(SpecModel):
     description: Str = ""
     """Its purpose."""
     default: StrOrEmpty | None = None
-    """Its default value; without one the user must set it."""
+    """Its default value; without one it is empty."""
 
 
 class ModuleOutput(SpecModel):
@@ -213,6 +215,19 @@ class ModuleOutput(SpecModel):
     """Its meaning."""
 
 
+class MinimumResources(SpecModel):
+    """Resources that a job needs to use a module."""
+
+    tasks: NonNegativeInt = 0
+    """Number of tasks."""
+    cpus_per_task: NonNegativeInt = 0
+    """CPUs per task."""
+    mem_per_cpu: Megabytes | None = None
+    """Memory per CPU."""
+    gpus: NonNegativeInt = 0
+    """Number of GPUs."""
+
+
 class WorkflowModule(SpecModel):
     """A module.yaml: reusable steps."""
 
@@ -220,8 +235,8 @@ class WorkflowModule(SpecModel):
     """Name of the module."""
     description: Str = ""
     """What it does."""
-    minimum_resources: Resources | None = None
-    """Minimum resources, for information."""
+    minimum_resources: MinimumResources = MinimumResources()
+    """Minimum resources of the job."""
     inputs: tuple[ModuleInput, ...] = ()
     """Its input variables."""
     outputs: tuple[ModuleOutput, ...] = ()

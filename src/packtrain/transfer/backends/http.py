@@ -27,6 +27,7 @@ from packtrain.transfer.progress import OnBytesSent, ignore_bytes_sent
 from packtrain.transfer.urls import redact_url
 
 _HEAD_UNSUPPORTED_STATUSES = frozenset({403, 405, 501})
+_MAX_ANSWER_BYTES = 1000
 _CREDENTIAL_HEADER = re.compile(r"auth|cookie|token|secret|key|passw|signature|credential", re.IGNORECASE)
 
 
@@ -132,24 +133,37 @@ class HttpBackend:
         on_bytes_sent: OnBytesSent = ignore_bytes_sent,
         *,
         adopt_uploads: bool = True,
-    ) -> None:
+    ) -> str | None:
         request = replace(self._build_request(location, "PUT"), body=path, on_bytes_sent=on_bytes_sent)
-        self._send_and_check(request, expected_statuses=(200, 201, 202, 204))
+        return self._send_and_check(request, expected_statuses=(200, 201, 202, 204))
 
     def delete(self, location: Location) -> None:
         self._send_and_check(self._build_request(location, "DELETE"), expected_statuses=(200, 202, 204, 404, 410))
 
-    def _send_and_check(self, request: Request, expected_statuses: tuple[int, ...]) -> None:
+    def _send_and_check(self, request: Request, expected_statuses: tuple[int, ...]) -> str | None:
         response = send_request(request)
         try:
             if response.status not in expected_statuses:
                 raise error_from_response(response, bool(request.secret_headers))
+            return _read_answer(response)
         finally:
             response.close()
 
     def _build_request(self, location: Location, method: str, extra_headers: dict[str, str] | None = None) -> Request:
         public, secrets = split_secret_headers(location, self._resolve_secret)
         return Request(location.url, method, {**public, **(extra_headers or {})}, secrets)
+
+
+def _read_answer(response: Response) -> str | None:
+    """Return a short text body, which services use to name the link of an upload; None if there is none."""
+    if "html" in response.headers.get("Content-Type", ""):
+        return None
+    try:
+        data = response.read(_MAX_ANSWER_BYTES + 1)
+        answer = data.decode("utf-8").strip()
+    except (TransferError, ValueError):  # the file is stored all the same
+        return None
+    return answer if len(data) <= _MAX_ANSWER_BYTES and answer.isprintable() and answer else None
 
 
 def split_secret_headers(location: Location, resolve_secret: SecretResolver) -> tuple[dict[str, str], dict[str, str]]:

@@ -101,6 +101,13 @@ def test_root_is_writable_unless_read_only(harness, image):
     assert "Read-only file system" in error.detail
 
 
+@pytest.mark.parametrize("folder", ["/made/in image", "/etc"])
+def test_missing_work_dir_is_created_in_the_image(harness, image, folder):
+    harness.run(make_step("pwd; echo $0", name="w", container=Container(str(image)), work_dir=folder))
+    assert harness.read_log("w.out").splitlines()[0] == folder
+    assert not os.path.exists("/made")
+
+
 def test_mounts(harness, image, tmp_path):
     data = tmp_path / "some data"
     data.mkdir()

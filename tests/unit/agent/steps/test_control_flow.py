@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import signal
+from contextlib import suppress
 
 import pytest
 
+from packtrain.errors import FailedError
 from packtrain.plan import ForAction, GroupAction, LaunchAction, Step, UseAction
 from tests.support.step_harness import (
     StepHarness,
@@ -79,6 +81,16 @@ def test_catch_handles_error_and_level_continues(harness):
 def test_catch_needs_an_error(harness):
     harness.run(make_trace_step("ran", catch=(make_trace_step("catch"),), finally_=(make_trace_step("finally"),)))
     assert harness.read_trace() == ["ran", "finally"]
+
+
+@pytest.mark.parametrize("catch", [(), (make_step("exit 8"),), (make_step("true"),)])
+@pytest.mark.parametrize("code", [0, 7])
+def test_finally_has_the_error_code(harness, catch, code):
+    """The code is that of the step, also if its `catch` handled the failure or failed too."""
+    last = make_step("echo finally-$DEEPSQUARE_ERROR_CODE >> trace")
+    with suppress(FailedError):
+        harness.run(make_step(f"exit {code}", catch=catch, finally_=(last,)))
+    assert harness.read_trace() == [f"finally-{code}"]
 
 
 def test_finally_runs_without_catch(harness):

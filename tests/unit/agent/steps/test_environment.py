@@ -10,11 +10,11 @@ import pytest
 
 from packtrain.agent.steps.variables import parse_env_file, to_env_name
 from packtrain.engines.bundle import build_agent
-from packtrain.plan import EnvironmentConfig, EnvVar, Input, Secret, StepResources
+from packtrain.plan import EnvironmentConfig, EnvVar, Input, Resources, Secret, StepResources
 from tests.support.paths import PROJECT_ROOT
 from tests.support.step_harness import StepHarness, make_env_vars, make_step
 
-ONE_TASK = StepResources()
+ONE_TASK, JOB_RESOURCES = StepResources(), Resources()
 DUMP = f"{sys.executable} -I -S -c 'import json, os; print(json.dumps(dict(os.environ)))'"
 
 
@@ -25,13 +25,14 @@ def harness(tmp_path):
     harness.close()
 
 
-def read_variables(harness, *before, step_env=(), resources=ONE_TASK, **job):
-    harness.run(*before, make_step(DUMP, name="dump", env=step_env, resources=resources), **job)
+def read_variables(harness, *before, step_env=(), resources=ONE_TASK, job_resources=JOB_RESOURCES, **job):
+    step = make_step(DUMP, name="dump", env=step_env, resources=resources)
+    harness.run(*before, step, resources=job_resources, **job)
     return json.loads(harness.read_log("dump.out").splitlines()[-1])
 
 
 def test_deepsquare_variables(harness):
-    variables = read_variables(harness, resources=StepResources(1, 3, 500, 2))
+    variables = read_variables(harness)
     root = str(harness.sandbox.root)
     assert variables["STORAGE_PATH"] == root
     assert variables["DEEPSQUARE_INPUT"] == f"{root}/input"
@@ -39,8 +40,16 @@ def test_deepsquare_variables(harness):
     assert variables["DEEPSQUARE_ENV"] == str(harness.sandbox.env_file)
     temporary = ("TMP", "SHARED_TMP", "SHARED_WORLD_TMP", "DISK_TMP", "DISK_WORLD_TMP")
     assert {variables[f"DEEPSQUARE_{name}"] for name in temporary} == {f"{root}/tmp"}
+
+
+def test_resource_variables_are_those_of_the_job(harness):
+    """A published workflow runs one step per task of the job, which divides the frames by $NTASKS."""
+    step, job = StepResources(1, 1, 100, 1), Resources(4, 3, 500, 9)
+    variables = read_variables(harness, resources=step, job_resources=job)
     names = ("NTASKS", "CPUS_PER_TASK", "MEM_PER_CPU", "GPUS_PER_TASK", "CPUS", "MEM", "GPUS")
-    assert [variables[name] for name in names] == ["1", "3", "500", "2", "3", "1500", "2"]
+    assert [variables[name] for name in names] == ["4", "3", "500", "2", "12", "6000", "9"]
+    harness.run(make_step("true", name="if", condition="$NTASKS -eq 4 && $GPUS -eq 9"), resources=job)
+    assert harness.events("step.ended")[-1]["step"] == "if"
 
 
 def test_packtrain_variables(harness):

@@ -129,11 +129,11 @@ def test_steps_leave_no_open_files(harness):
 def test_tasks_run_at_once_with_ranks(harness):
     # Each copy waits for the other's file, so they must run at the same time.
     wait = 'touch up.$RANK; until [ -e up.$((1 - RANK)) ]; do sleep 0.01; done; echo "$PACKTRAIN_TASK $RANK'
-    more_variables = ' $LOCAL_RANK $WORLD_SIZE $LOCAL_WORLD_SIZE $MASTER_ADDR $NTASKS $MASTER_PORT"'
+    more_variables = ' $LOCAL_RANK $WORLD_SIZE $LOCAL_WORLD_SIZE $MASTER_ADDR $MASTER_PORT"'
     harness.run(make_step(wait + more_variables, name="ddp", resources=StepResources(tasks=2)))
     first, second = harness.read_log("ddp.0.out").split(), harness.read_log("ddp.1.out").split()
-    assert first[:-1] == ["0", "0", "0", "2", "2", "127.0.0.1", "2"]
-    assert second[:-1] == ["1", "1", "1", "2", "2", "127.0.0.1", "2"]
+    assert first[:-1] == ["0", "0", "0", "2", "2", "127.0.0.1"]
+    assert second[:-1] == ["1", "1", "1", "2", "2", "127.0.0.1"]
     assert first[-1] == second[-1]
     # torch listens only after it is imported; the kernel must not assign the port to a connection meanwhile.
     assert 1024 < int(first[-1]) < int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
@@ -287,3 +287,16 @@ def test_nothing_starts_after_stop(harness):
     assert run_expecting_failure(harness, make_trace_step("never")).kind == "terminated"
     assert harness.events("step.started") == []
     assert os.listdir(harness.sandbox.attempt_folder.logs) == []
+
+
+def test_missing_work_dir_is_created(harness, tmp_path):
+    folder = tmp_path / "new" / "deeper"
+    harness.run(make_step("pwd", name="a", work_dir=str(folder)), make_step("pwd", name="b", work_dir="work/x"))
+    assert harness.read_log("a.out").strip() == str(folder)
+    assert harness.read_log("b.out").strip() == str(harness.sandbox.root / "work/x")
+
+
+def test_work_dir_that_cannot_be_created(harness, tmp_path):
+    (tmp_path / "file").touch()
+    error = run_expecting_failure(harness, make_step("pwd", name="a", work_dir=str(tmp_path / "file" / "x")))
+    assert f'step "a" was not started: its workDir {tmp_path}/file/x cannot be created: Not a directory' in str(error)

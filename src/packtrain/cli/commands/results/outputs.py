@@ -37,6 +37,8 @@ def _print_outputs(out: Console, outputs: Outputs, folder: Path | None, dry_run:
     for file in outputs.files:
         size, path = formatting.format_size(file.bytes), file.url.removeprefix("file://")
         out.print(f"{file.job:>5}  {size:>9}  {path}", markup=False)
+        if file.answer:
+            out.print(f"{'':>5}  {'':>9}  the server answered: {file.answer}", markup=False)
     if folder is not None:
         out.print(f"{'would copy' if dry_run else 'copied'} {pluralize(len(outputs.files), 'file')} to {folder}")
 

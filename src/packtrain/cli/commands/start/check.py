@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from packtrain.cli.ui.options import expect_option
+from packtrain.cli.ui.options import expect_option, repeat_arguments
 from packtrain.cli.ui.output import (
     json_option,
     print_diagnostics,
@@ -62,7 +62,10 @@ def command(
             out.print(f"{file}: {counts}", style="red")
             return
         out.print(f"{file} is a valid workflow of {pluralize(n_jobs, 'job')} ({counts})", style="green")
-        print_next_commands((f"packtrain plan {file}", "show what it would do"), (f"packtrain run {file}", "run it"))
+        arguments = repeat_arguments(file, engine, no_container, no_gpu, expect)
+        print_next_commands(
+            (f"packtrain plan {arguments}", "show what it would do"), (f"packtrain run {arguments}", "run it")
+        )
 
     print_result(as_json, data, print_text)
     if n_errors:

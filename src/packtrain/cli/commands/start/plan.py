@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from packtrain.cli.ui.options import expect_option
+from packtrain.cli.ui.options import expect_option, repeat_arguments
 from packtrain.cli.ui.output import (
     json_option,
     print_next_commands,
@@ -46,4 +46,5 @@ def command(
             offline=offline,
         )
     if not as_json:
-        print_next_commands((f"packtrain run {file}", "run it"))
+        chosen = engine if engine != "local" else None
+        print_next_commands((f"packtrain run {repeat_arguments(file, chosen, no_container, no_gpu, expect)}", "run it"))

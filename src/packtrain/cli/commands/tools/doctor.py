@@ -96,8 +96,12 @@ def _check_store() -> Iterator[CheckResult]:
 
 def _check_engines() -> Iterator[CheckResult]:
     machine = services.engine_capabilities("local")
-    gpus = f"{machine.gpus} GPUs" if machine.gpus else "no GPU"
-    yield CheckResult("local", OK, f"{machine.cpus} CPUs, {formatting.format_size(machine.memory_mb * 2**20)}, {gpus}")
+    gpus = formatting.pluralize(machine.gpus, "GPU") if machine.gpus else "no GPU"
+    yield CheckResult(
+        "local",
+        OK,
+        f"{formatting.pluralize(machine.cpus, 'CPU')}, {formatting.format_size(machine.memory_mb * 2**20)}, {gpus}",
+    )
     if shutil.which("sbatch"):
         yield CheckResult("slurm", WARNING, "sbatch is installed", "this version cannot run on Slurm yet")
     if machine.supports_containers:
