@@ -131,7 +131,7 @@ class _JobHistoryBuilder:
             self._job.id,
             tuple(replace(execution, number=number) for number, execution in enumerate(executions, 1)),
             status.outcome,
-            min(self._events.submit_decided_at.values(), default=None),
+            self._submitted_at(executions),
             ended_at if self._job.result else None,
             tuple(self._waits),
             self.outputs_checked,
@@ -140,6 +140,11 @@ class _JobHistoryBuilder:
             self._held_in_phase,
             dict(self._job.point),
         )
+
+    def _submitted_at(self, executions: Sequence[ExecutionRecord]) -> float | None:
+        """Return when the job was first submitted; not after its first start, since pool logs have whole seconds."""
+        decided_at = self._events.submit_decided_at.values()
+        return min([*decided_at, *(execution.start for execution in executions)]) if decided_at else None
 
     def _add_attempt(self, attempt_id: str, executions: Sequence[Execution]) -> None:
         timeline = self._job.attempts[attempt_id].timeline
