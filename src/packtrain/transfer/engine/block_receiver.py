@@ -10,7 +10,7 @@ from packtrain.transfer.engine.response_monitor import RequestObsoleteError, Res
 from packtrain.transfer.engine.scheduler import BlockSpan
 from packtrain.transfer.integrity.content_checks import SNIFF_BYTES
 
-_CHUNK_BYTES = 1 << 18  # fits into the CPU cache
+_CHUNK_BYTES = 1 << 17  # fits into the CPU cache; for larger writes the kernel needs large pages, which are costly
 
 
 class _WriteGuard:
