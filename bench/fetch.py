@@ -33,10 +33,10 @@ from testbed.wan_emulator import WanEmulator
 BOUNDS: Bounds = {
     "verified_vs_curl_sha256sum": ("+", 1.5),
     "http_vs_curl": ("+", 2.0),
-    "http_vs_rclone8": ("+", 1.4),
+    "http_vs_rclone8": ("+", 0.9),
     "http_vs_aria2": ("+", 3.5),
     "cpu_s_per_gb": ("-", 0.65),
-    "https_vs_curl": ("+", 1.1),
+    "https_vs_curl": ("+", 0.9),
     "sha256_cpu_s_per_gb": ("-", 1.4),
     "wan_reno_vs_best_peer": ("+", 1.3),
     "wan_bbr_vs_best_peer": ("+", 0.95),

@@ -35,7 +35,7 @@ from testbed.http_server import HttpServer
 BOUNDS: Bounds = {
     "submit_10k_s": ("-", 15.0),
     "job_overhead_s": ("-", 1.0),
-    "agent_cpu_s": ("-", 0.3),
+    "agent_cpu_s": ("-", 0.45),
     "thousand_jobs_lost": ("-", 0),
     "supervisor_cpu_pct": ("-", 5.0),
     "supervisor_rss_mb": ("-", 150.0),

@@ -36,7 +36,7 @@ BOUNDS: Bounds = {
     "packtrain_useful_fraction": ("+", 0.95),
     "packtrain_p95_over_median": ("-", 1.5),
     "packtrain_max_over_median": ("-", 2.0),
-    "many_s": ("-", 60.0),
+    "many_s": ("-", 90.0),
     "many_mb": ("-", 1000.0),
 }
 WEEK_TABLE = Path(__file__).parents[1] / "tests" / "data" / "study" / "ospool-imagenet-100-jobs.csv"
