@@ -168,7 +168,7 @@ def fetch(
         FailedError: The file could not be downloaded, verified or unpacked.
         UsageError: An argument is invalid, or another file is at `path`.
     """
-    from packtrain.planner.url_credentials import CredentialOptions
+    from packtrain.planner.credentials.url_credentials import CredentialOptions
     from packtrain.transfer.download import check_single_file, download
     from packtrain.transfer.http.digest_headers import parse_digest
 

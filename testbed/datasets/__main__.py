@@ -16,7 +16,7 @@ from packtrain.cli.ui.output import dry_run_option, json_option, print_result
 from packtrain.cli.ui.transfer_progress import CancelToken, TransferProgress, cancel_on_signal
 from packtrain.errors import UsageError
 from packtrain.plan import RemoteFile
-from packtrain.planner.url_credentials import CredentialOptions
+from packtrain.planner.credentials.url_credentials import CredentialOptions
 from packtrain.transfer.download import Downloader, DownloadRequest
 from packtrain.transfer.integrity.digests import sha256_file
 from packtrain.transfer.urls import redact_url

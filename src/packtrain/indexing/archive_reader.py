@@ -13,10 +13,10 @@ from packtrain.formatting import format_duration
 from packtrain.plan import Location
 from packtrain.transfer.api import ByteRange, ObjectInfo, ObjectStream, SecretResolver
 from packtrain.transfer.backends.file import FileBackend
-from packtrain.transfer.cancellation import cancellation_scope
 from packtrain.transfer.engine.source_stats import SourceSelector, SourceStats
 from packtrain.transfer.registry import find_replicas
 from packtrain.transfer.retry import cancellable_sleep, combine_errors
+from packtrain.transfer.tasks.cancellation import cancellation_scope
 from packtrain.transfer.urls import is_federated, path_from_file_url, redact_url, url_scheme
 
 CancelCheck = Callable[[], None]

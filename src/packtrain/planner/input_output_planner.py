@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from packtrain import plan
 from packtrain.errors import UsageError
 from packtrain.planner import stream_planner
-from packtrain.planner.aws_credentials import credential_references
+from packtrain.planner.credentials.aws_credentials import credential_references
 from packtrain.planner.local_paths import FILE, FOLDER, OTHER, classify_path, resolve_path
 from packtrain.planner.plan_context import JobContext
 from packtrain.spec.diagnostics import KeyPath, format_key_path

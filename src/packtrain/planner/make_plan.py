@@ -8,11 +8,11 @@ from pathlib import Path
 
 from packtrain import plan
 from packtrain.plan import RunFolder
-from packtrain.planner import module_resolver
 from packtrain.planner.containers import plan_container
+from packtrain.planner.credentials.secret_sources import SecretRegistry, SecretSource
 from packtrain.planner.input_output_planner import plan_inputs, plan_output
+from packtrain.planner.modules import module_resolver
 from packtrain.planner.plan_context import JobContext, PlanContext
-from packtrain.planner.secret_sources import SecretRegistry, SecretSource
 from packtrain.planner.step_planner import StepPlanner
 from packtrain.spec import matrix
 from packtrain.spec.diagnostics import Diagnostic, DiagnosticReport, KeyPath, format_key_path

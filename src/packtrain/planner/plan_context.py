@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from packtrain.plan import Resources, RunFolder, SecretOrStr
-from packtrain.planner.module_resolver import ModuleResolver
-from packtrain.planner.secret_sources import SecretRegistry
+from packtrain.planner.credentials.secret_sources import SecretRegistry
+from packtrain.planner.modules.module_resolver import ModuleResolver
 from packtrain.spec import placeholders
 from packtrain.spec.diagnostics import DiagnosticReport, KeyPath
 from packtrain.spec.models.workflow import Workflow

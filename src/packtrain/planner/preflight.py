@@ -9,11 +9,11 @@ from functools import partial
 
 from packtrain.errors import FailedError
 from packtrain.plan import Input, Location, Plan, RemoteFile
-from packtrain.planner.secret_sources import secret_resolver
+from packtrain.planner.credentials.secret_sources import secret_resolver
 from packtrain.spec.diagnostics import Diagnostic, DiagnosticReport, SourceMap
 from packtrain.transfer.api import SecretResolver, Source
-from packtrain.transfer.parallel import run_with_deadline
 from packtrain.transfer.registry import get_source
+from packtrain.transfer.tasks.parallel import run_with_deadline
 from packtrain.transfer.urls import redact_url
 
 TIMEOUT_S = 10.0

@@ -87,7 +87,7 @@ def _submit_supervisor_job(run_info: RunInfo, store: SqliteStore, command: list[
 
 def _secret_env_vars(folder: RunFolder) -> set[str]:
     """Return the environment variables that the workflow reads secrets from."""
-    from packtrain.planner.secret_sources import read_secret_sources  # imports pydantic
+    from packtrain.planner.credentials.secret_sources import read_secret_sources  # imports pydantic
     from packtrain.spec.secret_references import find_references
 
     secret_sources, _ = read_secret_sources(folder.secret_sources)

@@ -16,7 +16,7 @@ from packtrain.transfer.api import SecretResolver
 
 def reload_secrets(run_info: RunInfo) -> None:
     """Read the secrets of a run again from the sources that the workflow names, before it resumes."""
-    from packtrain.planner.secret_sources import read_secret_sources, resolve_secrets, write_secrets
+    from packtrain.planner.credentials.secret_sources import read_secret_sources, resolve_secrets, write_secrets
 
     folder = RunFolder(run_info.folder)
     secret_sources, workflow_dir = read_secret_sources(folder.secret_sources)
@@ -45,7 +45,7 @@ def delete_secrets(run_info: RunInfo, state: RunState) -> None:
 
 def make_secret_resolver(run_info: RunInfo) -> SecretResolver:
     """Return a resolver that reads secrets from the run's folder, or else from the sources that the workflow names."""
-    from packtrain.planner.secret_sources import read_secret_sources, resolve_secrets, secret_resolver
+    from packtrain.planner.credentials.secret_sources import read_secret_sources, resolve_secrets, secret_resolver
 
     folder = RunFolder(run_info.folder)
 

@@ -12,9 +12,9 @@ from packtrain.plan import Location
 from packtrain.stream.index import Index, IndexedArchive
 from packtrain.stream.read_groups import ReadGroup
 from packtrain.transfer.api import ByteRange, ObjectStream, Replica
-from packtrain.transfer.cancellation import cancellation_scope
 from packtrain.transfer.engine.source_stats import SourceStats
 from packtrain.transfer.integrity.block_checksums import BlockChecksums
+from packtrain.transfer.tasks.cancellation import cancellation_scope
 from packtrain.transfer.urls import redact_url
 
 _CHECK_INTERVAL_S = 0.05  # how often to check the progress while bytes arrive

@@ -15,7 +15,7 @@ from packtrain.engines.htcondor import run_setup, shell_runner
 from packtrain.engines.htcondor.condor_client import load_bindings
 from packtrain.events import Event, kinds, new_emitter_id
 from packtrain.plan import Plan, RunFolder, write_plan
-from packtrain.planner.secret_sources import write_secret_sources, write_secrets
+from packtrain.planner.credentials.secret_sources import write_secret_sources, write_secrets
 from packtrain.store import RunInfo, SqliteStore
 from packtrain.submission.prepare import Submission
 

@@ -25,11 +25,11 @@ from packtrain.engines.htcondor.supervisor_job import reject_getenv
 from packtrain.indexing import get_or_build_index
 from packtrain.indexing.existing import index_cache_dir
 from packtrain.plan import Input, Plan, RunFolder
+from packtrain.planner.credentials.secret_sources import SecretSource, resolve_secrets, secret_resolver
 from packtrain.planner.engine_limits import check_engine_limits
 from packtrain.planner.make_plan import make_plan
 from packtrain.planner.plan_summary import PlanSummary, summarize_plan
 from packtrain.planner.preflight import check_input_access, run_preflight
-from packtrain.planner.secret_sources import SecretSource, resolve_secrets, secret_resolver
 from packtrain.planner.stream_planner import make_index_request, streamed_inputs
 from packtrain.services import engine_capabilities
 from packtrain.spec.diagnostics import WARNING, Diagnostic, SourceMap, WorkflowError

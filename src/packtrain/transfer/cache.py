@@ -30,13 +30,13 @@ from packtrain.errors import FailedError, NotFoundError, TransferError, Unavaila
 from packtrain.fileutil import atomic_write, is_same_file
 from packtrain.plan import Digest, RemoteFile
 from packtrain.transfer.api import ObjectInfo, SecretResolver
-from packtrain.transfer.cancellation import CancelCheck
 from packtrain.transfer.engine.fetch_request import FetchRequest
 from packtrain.transfer.fetch import FetchResult, fetch
 from packtrain.transfer.integrity.digests import WEAK_ALGORITHMS
 from packtrain.transfer.progress import ProgressCallback
 from packtrain.transfer.reflink import clone_file
 from packtrain.transfer.registry import get_source
+from packtrain.transfer.tasks.cancellation import CancelCheck
 from packtrain.transfer.urls import redact_url
 
 if TYPE_CHECKING:

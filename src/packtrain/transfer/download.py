@@ -18,7 +18,6 @@ from packtrain.plan import Digest, Location, RemoteFile, SecretOrStr
 from packtrain.transfer.api import ObjectInfo
 from packtrain.transfer.archive.formats import format_from_name
 from packtrain.transfer.archive.unpack import UnpackResult, unpack
-from packtrain.transfer.cancellation import CancelCheck, cancellation_scope
 from packtrain.transfer.fetch import FetchResult, fetch
 from packtrain.transfer.integrity.block_checksums import (
     CHECKSUMS_SUFFIX,
@@ -31,6 +30,7 @@ from packtrain.transfer.progress import TransferSnapshot
 from packtrain.transfer.registry import get_source
 from packtrain.transfer.retry import retry
 from packtrain.transfer.streamed_unpack import unpack_while_downloading
+from packtrain.transfer.tasks.cancellation import CancelCheck, cancellation_scope
 from packtrain.transfer.urls import check_listed_name, filename_from_url, redact_url, refers_to_folder
 
 T = TypeVar("T")

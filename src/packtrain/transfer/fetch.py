@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 from packtrain.errors import TransferError
 from packtrain.plan import Digest, RemoteFile
 from packtrain.transfer.api import SecretResolver
-from packtrain.transfer.cancellation import CancelCheck
 from packtrain.transfer.engine.coordinator import FetchCoordinator
 from packtrain.transfer.engine.digest_lookup import DigestLookup
 from packtrain.transfer.engine.fetch_request import FetchRequest, ObjectChangedError, TransferStats
@@ -25,6 +24,7 @@ from packtrain.transfer.engine.source_stats import SourceSelector
 from packtrain.transfer.engine.worker import run_workers
 from packtrain.transfer.integrity.digests import check_digest_computable
 from packtrain.transfer.progress import ProgressCallback, SnapshotCallback
+from packtrain.transfer.tasks.cancellation import CancelCheck
 from packtrain.transfer.urls import redact_url
 
 if TYPE_CHECKING:

@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING
 from packtrain.errors import FailedError, TransferError
 from packtrain.plan import Digest, RemoteFile
 from packtrain.transfer.api import SecretResolver
-from packtrain.transfer.background import BackgroundWorker
-from packtrain.transfer.cancellation import CancelCheck
 from packtrain.transfer.engine.completion import POLL_INTERVAL_S
 from packtrain.transfer.engine.coordinator import FetchCoordinator
 from packtrain.transfer.engine.digest_lookup import DigestLookup
@@ -24,6 +22,8 @@ from packtrain.transfer.engine.worker import run_workers
 from packtrain.transfer.fetch import FetchResult
 from packtrain.transfer.integrity.digests import Digests, check_digest_computable
 from packtrain.transfer.progress import ProgressCallback
+from packtrain.transfer.tasks.background import BackgroundWorker
+from packtrain.transfer.tasks.cancellation import CancelCheck
 from packtrain.transfer.urls import redact_url
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from packtrain.errors import FailedError
 from packtrain.fileutil import DISK_FULL_ERRNOS, atomic_writer
-from packtrain.transfer.cancellation import CancelCheck
+from packtrain.transfer.tasks.cancellation import CancelCheck
 
 _FICLONE = 0x40049409
 _COPY_BYTES = 16 << 20

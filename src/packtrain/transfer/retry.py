@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from packtrain.backoff import Backoff
 from packtrain.errors import TransferError
-from packtrain.transfer.cancellation import CancelCheck
+from packtrain.transfer.tasks.cancellation import CancelCheck
 
 T = TypeVar("T")
 PERMANENT_KINDS = frozenset({"secret_missing", "access_denied", "certificate_invalid", "unsupported"})

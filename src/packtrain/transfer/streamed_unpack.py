@@ -14,10 +14,10 @@ from packtrain.plan import RemoteFile
 from packtrain.transfer.api import SecretResolver
 from packtrain.transfer.archive.byte_stream import stream_from_reader
 from packtrain.transfer.archive.unpack import UnpackResult, can_stream, unpack_stream
-from packtrain.transfer.cancellation import CancelCheck
 from packtrain.transfer.fetch import FetchResult
 from packtrain.transfer.ordered_download import OrderedDownload, should_refetch
 from packtrain.transfer.progress import ProgressCallback
+from packtrain.transfer.tasks.cancellation import CancelCheck
 
 if TYPE_CHECKING:
     from packtrain.transfer.integrity.block_checksums import BlockChecksums

@@ -19,12 +19,12 @@ from urllib.parse import urlsplit
 from packtrain.errors import FailedError, TransferError
 from packtrain.plan import Location, Output
 from packtrain.transfer.api import SecretResolver, Sink
-from packtrain.transfer.cancellation import CancelCheck, cancellation_scope
 from packtrain.transfer.credentials import AUTHORIZED_HOSTS, has_credentials
 from packtrain.transfer.integrity.digests import hash_file
 from packtrain.transfer.progress import OnBytesSent, ProgressCallback
 from packtrain.transfer.registry import get_sink
 from packtrain.transfer.retry import RetryTracker, cancellable_sleep
+from packtrain.transfer.tasks.cancellation import CancelCheck, cancellation_scope
 from packtrain.transfer.urls import host_label, is_federated, is_http, join_url, redact_url
 
 T = TypeVar("T")

@@ -8,7 +8,7 @@ import pytest
 
 from packtrain.errors import FailedError, UsageError
 from packtrain.plan import Secret
-from packtrain.planner.url_credentials import CredentialOptions
+from packtrain.planner.credentials.url_credentials import CredentialOptions
 from packtrain.transfer.download import choose_target_paths
 
 HOME = "https://data.example/file"

@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from packtrain import plan
-from packtrain.planner.secret_sources import read_secret_sources, resolve_secrets, write_secret_sources
+from packtrain.planner.credentials.secret_sources import read_secret_sources, resolve_secrets, write_secret_sources
 
 S3 = "input: {s3: {region: r, bucketUrl: 's3://b', path: /p, endpointUrl: 'https://s3.example'%s}}\n"
 ACCESS, SECRET, SESSION = plan.Secret("accessKeyId"), plan.Secret("secretAccessKey"), plan.Secret("sessionToken")

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from packtrain import plan
+from packtrain.planner.credentials.secret_sources import resolve_secrets, write_secrets
 from packtrain.planner.make_plan import make_plan
-from packtrain.planner.secret_sources import resolve_secrets, write_secrets
 from packtrain.spec.load import load_workflow_file
 from tests.support.paths import TESTS_DIR
 

@@ -4,7 +4,7 @@ import subprocess
 
 import pytest
 
-from packtrain.planner.go_template import TemplateError, render_template
+from packtrain.planner.modules.go_template import TemplateError, render_template
 
 USE = "steps:\n  - use: {source: '%s', args: [%s], steps: [{name: mine, run: {command: x}}]}\n"
 

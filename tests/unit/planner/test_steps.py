@@ -7,7 +7,7 @@ import pytest
 from packtrain import plan
 from packtrain.errors import UsageError
 from packtrain.planner.containers import resolve_image
-from packtrain.planner.module_resolver import GitSource, list_git_sources
+from packtrain.planner.modules.module_resolver import GitSource, list_git_sources
 
 
 def errors(result):

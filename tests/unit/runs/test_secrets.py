@@ -6,7 +6,7 @@ import pytest
 
 from packtrain.errors import UsageError
 from packtrain.plan import RunFolder, Secret
-from packtrain.planner.secret_sources import SecretRegistry, write_secret_sources
+from packtrain.planner.credentials.secret_sources import SecretRegistry, write_secret_sources
 from packtrain.runs.secrets import make_secret_resolver
 from packtrain.spec.diagnostics import SourceMap
 

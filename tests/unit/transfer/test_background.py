@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from packtrain.transfer.background import BackgroundWorker
+from packtrain.transfer.tasks.background import BackgroundWorker
 
 
 def test_items_are_handled_in_order_by_another_thread():

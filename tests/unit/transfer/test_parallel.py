@@ -5,7 +5,7 @@ from functools import partial
 
 import pytest
 
-from packtrain.transfer.parallel import run_with_deadline
+from packtrain.transfer.tasks.parallel import run_with_deadline
 
 
 def fail(message):

@@ -22,8 +22,8 @@ from packtrain.fileutil import free_bytes
 from packtrain.plan import GpuRequirements, Input, Job, Location
 from packtrain.transfer.api import SecretResolver
 from packtrain.transfer.archive.disk_need import staged_disk_bytes
-from packtrain.transfer.parallel import run_with_deadline
 from packtrain.transfer.registry import get_source
+from packtrain.transfer.tasks.parallel import run_with_deadline
 from packtrain.transfer.urls import redact_url
 
 _TIMEOUT_S = 4.5

@@ -9,7 +9,7 @@ from typing import Callable
 from packtrain.agent.processes.exit_status import StepError
 from packtrain.agent.processes.process_table import ProcessTable, ProcessTree
 from packtrain.errors import FailedError
-from packtrain.transfer.parallel import run_parallel
+from packtrain.transfer.tasks.parallel import run_parallel
 
 
 class BackgroundSteps:

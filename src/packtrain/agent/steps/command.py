@@ -31,7 +31,7 @@ from packtrain.agent.steps.variables import StepVariables, task_variables
 from packtrain.errors import FailedError
 from packtrain.events import kinds
 from packtrain.plan import RunAction
-from packtrain.transfer.parallel import run_parallel
+from packtrain.transfer.tasks.parallel import run_parallel
 
 _STATUS_NOT_FOUND = 127  # a shell's status for a command that is not found
 _STATUS_TERMINATED = 143  # a shell's status for a command that SIGTERM ended

@@ -22,7 +22,7 @@ from packtrain.agent.steps.variables import StepVariables
 from packtrain.errors import FailedError
 from packtrain.fileutil import atomic_write
 from packtrain.plan import ForAction, GroupAction, LaunchAction, RunAction, Step, UseAction
-from packtrain.transfer.parallel import run_parallel
+from packtrain.transfer.tasks.parallel import run_parallel
 
 _POLL_INTERVAL_S = 0.1  # how often the watcher checks whether the steps have ended
 

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import click
 
 from packtrain.errors import UsageError
-from packtrain.planner.url_credentials import CredentialOptions
+from packtrain.planner.credentials.url_credentials import CredentialOptions
 
 CommandT = TypeVar("CommandT", bound=Callable[..., Any])
 

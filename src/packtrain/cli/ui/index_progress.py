@@ -18,7 +18,7 @@ from packtrain.formatting import format_percent
 from packtrain.indexing import IndexRequest, IndexResult, get_or_build_index
 from packtrain.indexing.braces import expand_braces
 from packtrain.indexing.existing import index_cache_dir
-from packtrain.planner.url_credentials import CredentialOptions
+from packtrain.planner.credentials.url_credentials import CredentialOptions
 from packtrain.stream.index import INDEX_SUFFIX, Index
 from packtrain.transfer.urls import filename_from_url
 

@@ -11,7 +11,7 @@ from packtrain.errors import FailedError
 from packtrain.transfer.archive.byte_stream import stream_from_fd
 from packtrain.transfer.archive.safe_extractor import SafeExtractor
 from packtrain.transfer.archive.space_budget import SpaceBudget
-from packtrain.transfer.cancellation import CancelCheck
+from packtrain.transfer.tasks.cancellation import CancelCheck
 
 _POLL_INTERVAL_S = 0.2
 _COMMANDS_BY_FORMAT: dict[str, tuple[tuple[str, ...], ...]] = {

@@ -11,7 +11,7 @@ from packtrain.transfer.archive.byte_stream import CHUNK_BYTES, ByteStream
 from packtrain.transfer.archive.extract_dir import MAX_SMALL_FILE_BYTES
 from packtrain.transfer.archive.safe_extractor import MemberHandler, SafeExtractor, map_archive_errors
 from packtrain.transfer.archive.tar_header import TarHeader, TarHeaderError
-from packtrain.transfer.cancellation import CancelCheck
+from packtrain.transfer.tasks.cancellation import CancelCheck
 
 _REJECTION_REASONS = {
     tar_header.DEVICE: "a device or pipe",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from packtrain.errors import FailedError
 from packtrain.transfer.archive.byte_stream import CHUNK_BYTES, ByteStream
 from packtrain.transfer.archive.safe_extractor import MemberHandler, SafeExtractor, map_archive_errors
-from packtrain.transfer.cancellation import CancelCheck
+from packtrain.transfer.tasks.cancellation import CancelCheck
 
 if TYPE_CHECKING:
     import zipfile

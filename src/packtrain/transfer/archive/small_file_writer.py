@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from packtrain.transfer.background import BackgroundWorker
+from packtrain.transfer.tasks.background import BackgroundWorker
 
 _MIN_BATCH_BYTES = 1 << 20
 _MAX_PENDING_BYTES = 16 << 20

@@ -23,8 +23,8 @@ from packtrain.transfer.archive.formats import (
 )
 from packtrain.transfer.archive.safe_extractor import MemberHandler, SafeExtractor, map_archive_errors
 from packtrain.transfer.archive.tar_header import END_BLOCK, TarHeaderError, parse_header
-from packtrain.transfer.cancellation import CancelCheck
 from packtrain.transfer.progress import ProgressCallback
+from packtrain.transfer.tasks.cancellation import CancelCheck
 
 _COMPRESSION_BY_FORMAT = {
     "tar": "",

@@ -14,10 +14,10 @@ from collections.abc import Callable
 from packtrain.errors import FailedError
 from packtrain.plan import Digest, Location
 from packtrain.transfer.api import Replica
-from packtrain.transfer.cancellation import CancelCheck, cancellation_scope
 from packtrain.transfer.engine.completion import POLL_INTERVAL_S
 from packtrain.transfer.engine.coordinator import FetchCoordinator
 from packtrain.transfer.engine.worker import SMALL_OBJECT_BYTES
+from packtrain.transfer.tasks.cancellation import CancelCheck, cancellation_scope
 from packtrain.transfer.urls import is_federated, url_scheme
 
 MAX_DIGEST_WAIT_S = 5.0

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 from packtrain.errors import TransferError
 from packtrain.plan import RemoteFile
 from packtrain.transfer.api import SecretResolver
-from packtrain.transfer.cancellation import CancelCheck
 from packtrain.transfer.engine.resume_log import DEFAULT_BLOCK_BYTES
 from packtrain.transfer.engine.scheduler import BlockSpan
 from packtrain.transfer.engine.source_stats import SourceStats
 from packtrain.transfer.integrity.content_checks import detect_error_page, detect_wrong_format
 from packtrain.transfer.progress import ProgressCallback, SnapshotCallback
+from packtrain.transfer.tasks.cancellation import CancelCheck
 from packtrain.transfer.urls import redact_url
 
 if TYPE_CHECKING:

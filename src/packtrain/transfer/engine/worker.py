@@ -8,7 +8,6 @@ import time
 
 from packtrain.errors import FailedError, TransferError
 from packtrain.transfer.api import FULL_RANGE, ByteRange, ObjectStream, Replica
-from packtrain.transfer.cancellation import cancellation_scope
 from packtrain.transfer.engine.block_receiver import BlockReceiver
 from packtrain.transfer.engine.coordinator import FetchCoordinator
 from packtrain.transfer.engine.fetch_request import RangeRequest
@@ -17,6 +16,7 @@ from packtrain.transfer.engine.resume_log import HIGH_LATENCY_BLOCK_BYTES
 from packtrain.transfer.integrity.content_checks import SNIFF_BYTES
 from packtrain.transfer.progress import SnapshotCallback, SourceRate, TransferSnapshot
 from packtrain.transfer.registry import keep_connections
+from packtrain.transfer.tasks.cancellation import cancellation_scope
 from packtrain.transfer.urls import redact_url
 
 _logger = logging.getLogger("packtrain.transfer.engine")

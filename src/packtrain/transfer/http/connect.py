@@ -11,12 +11,12 @@ import time
 from typing import TYPE_CHECKING, Any
 from urllib.parse import SplitResult
 
-from packtrain.transfer.cancellation import check_cancelled
 from packtrain.transfer.http.connection import Http11Connection
 from packtrain.transfer.http.error_mapping import map_errors
 from packtrain.transfer.http.headers import printable
 from packtrain.transfer.http.routes import Route
 from packtrain.transfer.http.tls import ssl_context_from_environ
+from packtrain.transfer.tasks.cancellation import check_cancelled
 from packtrain.transfer.urls import redact_url
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from http.client import HTTPException, IncompleteRead
 from typing import TYPE_CHECKING, Any, Union, cast
 
 from packtrain.formatting import format_duration
-from packtrain.transfer.cancellation import check_cancelled, scope_handles_read_timeout
+from packtrain.transfer.tasks.cancellation import check_cancelled, scope_handles_read_timeout
 
 if TYPE_CHECKING:
     import ssl

@@ -8,9 +8,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from packtrain.transfer.background import BackgroundWorker
-from packtrain.transfer.cancellation import CancelCheck
 from packtrain.transfer.integrity.digests import Digests
+from packtrain.transfer.tasks.background import BackgroundWorker
+from packtrain.transfer.tasks.cancellation import CancelCheck
 
 _READ_BYTES = 1 << 20
 _MAX_CACHED_BLOCKS = 8

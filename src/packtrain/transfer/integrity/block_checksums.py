@@ -19,8 +19,8 @@ from packtrain.errors import FormatError
 from packtrain.fileutil import atomic_write
 from packtrain.plan.codec import decode, encode
 from packtrain.transfer.api import ByteRange
-from packtrain.transfer.background import BackgroundWorker
 from packtrain.transfer.progress import ProgressCallback
+from packtrain.transfer.tasks.background import BackgroundWorker
 
 CHECKSUMS_SUFFIX = ".checksums.json"
 FORMAT_VERSION = 2

@@ -15,10 +15,10 @@ from packtrain.errors import FailedError, TransferError
 from packtrain.plan import Digest, HttpHeader, Location, Secret
 from packtrain.transfer.api import ByteRange
 from packtrain.transfer.backends.http import HttpBackend
-from packtrain.transfer.cancellation import cancellation_scope
 from packtrain.transfer.http import socket_stream
 from packtrain.transfer.http.connection import Http11Connection
 from packtrain.transfer.registry import get_source
+from packtrain.transfer.tasks.cancellation import cancellation_scope
 from testbed.http_server import HttpServer, ResponseFault
 
 DATA = bytes(range(256)) * 400

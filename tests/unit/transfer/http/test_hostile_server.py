@@ -17,12 +17,12 @@ from packtrain.errors import TransferError
 from packtrain.plan import Location
 from packtrain.transfer.api import ByteRange
 from packtrain.transfer.backends.http import HttpBackend
-from packtrain.transfer.cancellation import cancellation_scope
 from packtrain.transfer.http.client import Request, send_request
 from packtrain.transfer.http.connection import Http11Connection
 from packtrain.transfer.http.headers import MAX_RETRY_AFTER_S
 from packtrain.transfer.http.pool import connection_pool
 from packtrain.transfer.http.socket_stream import MAX_HEAD_BYTES, RemoteProtocolError
+from packtrain.transfer.tasks.cancellation import cancellation_scope
 
 OK = b"HTTP/1.1 200 OK\r\n"
 DRIP_INTERVAL_S = 0.01

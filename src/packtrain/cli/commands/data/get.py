@@ -16,7 +16,7 @@ from packtrain.cli.ui.transfer_progress import TransferProgress, cancel_on_signa
 from packtrain.errors import FailedError, UsageError
 from packtrain.formatting import pluralize
 from packtrain.plan import Digest
-from packtrain.planner.url_credentials import CredentialOptions
+from packtrain.planner.credentials.url_credentials import CredentialOptions
 from packtrain.transfer.api import ObjectInfo
 from packtrain.transfer.download import Downloader, DownloadRequest, DownloadResult, check_single_file, download
 from packtrain.transfer.fetch import FetchResult

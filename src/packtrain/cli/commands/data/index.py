@@ -23,7 +23,7 @@ from packtrain.errors import UsageError
 from packtrain.formatting import pluralize
 from packtrain.indexing import IndexResult
 from packtrain.indexing.builder import BUILT, CACHED, PUBLISHED
-from packtrain.planner.url_credentials import CredentialOptions
+from packtrain.planner.credentials.url_credentials import CredentialOptions
 from packtrain.stream.index import INDEX_SUFFIX, Index
 
 _ORIGIN_TEXTS = {BUILT: "indexed in {}", CACHED: "indexed before", PUBLISHED: "index found next to the data"}

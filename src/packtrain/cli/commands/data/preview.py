@@ -20,7 +20,7 @@ from packtrain.errors import UsageError
 from packtrain.formatting import pluralize
 from packtrain.indexing.archive_reader import ArchiveReader, open_archive
 from packtrain.plan import Location
-from packtrain.planner.url_credentials import CredentialOptions
+from packtrain.planner.credentials.url_credentials import CredentialOptions
 from packtrain.stream.index import LAYOUT_FILES, Index, SamplePart, strip_credentials
 from packtrain.transfer.http.pool import connection_pool
 from packtrain.transfer.urls import join_url

@@ -19,7 +19,7 @@ from packtrain.cli.ui.transfer_progress import CancelToken, TransferProgress, ca
 from packtrain.errors import FailedError, NotFoundError, UsageError
 from packtrain.formatting import pluralize
 from packtrain.plan import Location, Output
-from packtrain.planner.url_credentials import CredentialOptions
+from packtrain.planner.credentials.url_credentials import CredentialOptions
 from packtrain.transfer.registry import get_source
 from packtrain.transfer.upload import upload_file
 from packtrain.transfer.urls import join_url, redact_url, reject_pack_query

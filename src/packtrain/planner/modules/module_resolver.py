@@ -13,7 +13,7 @@ from pathlib import Path
 
 from packtrain.errors import UsageError
 from packtrain.planner.local_paths import FILE, FOLDER, classify_path, resolve_path
-from packtrain.planner.module_template import render_module
+from packtrain.planner.modules.module_template import render_module
 from packtrain.spec.diagnostics import Diagnostic
 from packtrain.spec.load import load_module_text
 from packtrain.spec.models.steps import Step

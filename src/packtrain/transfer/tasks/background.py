@@ -6,7 +6,7 @@ import threading
 from collections import deque
 from typing import Callable, Generic, TypeVar
 
-from packtrain.transfer.cancellation import CancelCheck
+from packtrain.transfer.tasks.cancellation import CancelCheck
 
 T = TypeVar("T")
 _POLL_INTERVAL_S = 0.1

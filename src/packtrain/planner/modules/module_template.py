@@ -6,7 +6,7 @@ from typing import Any
 
 import yaml
 
-from packtrain.planner.go_template import RenderedTemplate, TemplateError, render_template, to_text
+from packtrain.planner.modules.go_template import RenderedTemplate, TemplateError, render_template, to_text
 from packtrain.spec.diagnostics import ERROR, Diagnostic
 from packtrain.spec.models.field_types import SpecModel
 from packtrain.spec.models.steps import RENDERED_CHILDREN_MARKER, EnvVar, Step

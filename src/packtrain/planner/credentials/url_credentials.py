@@ -10,7 +10,7 @@ from pathlib import Path
 
 from packtrain.errors import FailedError, UsageError
 from packtrain.plan import Location, S3Access, Secret, SecretOrStr
-from packtrain.planner import aws_credentials
+from packtrain.planner.credentials import aws_credentials
 from packtrain.transfer.urls import normalize_osdf_url, redact_url, url_origin, url_scheme
 
 _TOKEN_SECRET = Secret("token")

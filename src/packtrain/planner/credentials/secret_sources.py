@@ -17,7 +17,7 @@ from pathlib import Path
 from packtrain.errors import FailedError
 from packtrain.fileutil import atomic_write
 from packtrain.plan import Secret, SecretOrStr
-from packtrain.planner import aws_credentials
+from packtrain.planner.credentials import aws_credentials
 from packtrain.planner.local_paths import resolve_path
 from packtrain.spec.diagnostics import ERROR, Diagnostic, KeyPath, SourceMap, format_key_path
 from packtrain.spec.secret_references import SecretReference, find_references, has_reference, resolve_references
