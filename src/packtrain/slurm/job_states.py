@@ -14,7 +14,7 @@ from enum import Enum
 RELEASE, WAIT, GIVE_UP = "release", "wait", "give_up"  # see `engines.updates.Held`
 
 
-class Phase(Enum):
+class JobPhase(Enum):
     """What a job state means for an attempt."""
 
     PENDING = "pending"
@@ -33,7 +33,7 @@ class StateMeaning:
         message: For the user.
     """
 
-    phase: Phase
+    phase: JobPhase
     failure_kind: str = ""
     message: str = ""
 
@@ -53,7 +53,7 @@ class ReasonMeaning:
     failure_kind: str = "held"
 
 
-_P, _R, _E = Phase.PENDING, Phase.RUNNING, Phase.ENDED
+_P, _R, _E = JobPhase.PENDING, JobPhase.RUNNING, JobPhase.ENDED
 JOB_STATES: dict[str, StateMeaning] = {
     "PENDING": StateMeaning(_P),
     "REQUEUED": StateMeaning(_P),
@@ -64,7 +64,7 @@ JOB_STATES: dict[str, StateMeaning] = {
     "CONFIGURING": StateMeaning(_P),  # nodes are booting; the job's program has not started
     "POWER_UP_NODE": StateMeaning(_P),
     "RUNNING": StateMeaning(_R),
-    "COMPLETING": StateMeaning(Phase.COMPLETING),
+    "COMPLETING": StateMeaning(JobPhase.COMPLETING),
     "RESIZING": StateMeaning(_R),
     "SIGNALING": StateMeaning(_R),
     "STAGE_OUT": StateMeaning(_R),

@@ -9,7 +9,7 @@ from packtrain.slurm.job_states import (
     PENDING_REASONS,
     RELEASE,
     WAIT,
-    Phase,
+    JobPhase,
     reason_meaning,
     state_meaning,
 )
@@ -19,7 +19,7 @@ from packtrain.slurm.job_states import (
 def test_states(state):
     meaning = JOB_STATES[state]
     assert meaning.failure_kind == "" or meaning.failure_kind in FAILURE_KINDS
-    assert bool(meaning.message) == (meaning.phase is Phase.ENDED)
+    assert bool(meaning.message) == (meaning.phase is JobPhase.ENDED)
 
 
 @pytest.mark.parametrize("reason", PENDING_REASONS)
@@ -32,10 +32,10 @@ def test_reasons(reason):
 @pytest.mark.parametrize(
     ("state", "phase", "kind"),
     [
-        ("CANCELLED by 1000", Phase.ENDED, "terminated"),
-        ("CANCELLED+", Phase.ENDED, "terminated"),
-        ("TIMEOUT", Phase.ENDED, "pool_time_limit"),
-        ("EXPEDITING", Phase.RUNNING, ""),
+        ("CANCELLED by 1000", JobPhase.ENDED, "terminated"),
+        ("CANCELLED+", JobPhase.ENDED, "terminated"),
+        ("TIMEOUT", JobPhase.ENDED, "pool_time_limit"),
+        ("EXPEDITING", JobPhase.RUNNING, ""),
     ],
 )
 def test_words_of_accounting_and_unknown_states(state, phase, kind):

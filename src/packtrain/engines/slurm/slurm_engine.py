@@ -16,13 +16,13 @@ from packtrain.engines.slurm import submissions
 from packtrain.engines.slurm.batch_script import SlurmSettings, render_batch_script, sbatch_options
 from packtrain.engines.slurm.slurm_client import SlurmClient, SlurmUnreachableError, SubmitLimitError
 from packtrain.engines.slurm.status_log import LOST, REJECTED, StatusLog, StatusRecord
-from packtrain.engines.slurm.submissions import Submission, Task
+from packtrain.engines.slurm.submissions import ArraySubmission, Task
 from packtrain.engines.slurm.task_tracker import TaskTracker, TrackedTask
 from packtrain.engines.updates import AttemptUpdate, Gone, Queued, Running
 from packtrain.errors import FailedError, UnavailableError
 from packtrain.events import FAILURE_KINDS, JournalReader, kinds
 from packtrain.plan import Plan, RunFolder
-from packtrain.slurm.job_states import Phase, state_meaning
+from packtrain.slurm.job_states import JobPhase, state_meaning
 from packtrain.slurm.squeue import TaskStatus
 
 CAPABILITIES = Capabilities(
@@ -71,7 +71,7 @@ class SlurmEngine:
         self._settings, self._disk_mb = settings or SlurmSettings(), disk_mb
         self._query_interval_s, self._retry_interval_s = query_interval_s, retry_interval_s
         self._log, self._tracker = StatusLog(folder.slurm / "status.jsonl"), TaskTracker()
-        self._known: dict[str, Submission] = {}  # by name
+        self._known: dict[str, ArraySubmission] = {}  # by name
         self._array_jobs: dict[str, int] = {}  # numbers of the arrays that sbatch or squeue reported, by name
         self._queue: dict[str, SubmitRequest] = {}  # attempts that are not in a submission yet
         self._followed: set[str] = set()
@@ -161,7 +161,7 @@ class SlurmEngine:
         return self._max_array
 
     def _submit_array(self, tasks: tuple[Task, ...], options: Mapping[str, str]) -> None:
-        submission = Submission(submissions.new_name(self._plan.run), tasks)
+        submission = ArraySubmission(submissions.new_name(self._plan.run), tasks)
         script = render_batch_script(submission.name, len(tasks), options, self._folder, self._settings)
         submissions.write_submission(submission, script, self._folder)
         self._add_submission(submission)
@@ -169,7 +169,7 @@ class SlurmEngine:
             self._queue.pop(task.attempt_id)
         self._call_sbatch(submission)
 
-    def _call_sbatch(self, submission: Submission) -> None:
+    def _call_sbatch(self, submission: ArraySubmission) -> None:
         """Call sbatch. If its answer is lost, the next query shows whether Slurm has the array."""
         try:
             self._array_jobs[submission.name] = self._client.submit(submissions.script_path(submission, self._folder))
@@ -259,7 +259,7 @@ class SlurmEngine:
             self._add_submission(submission)
         self._read_log()
 
-    def _add_submission(self, submission: Submission) -> None:
+    def _add_submission(self, submission: ArraySubmission) -> None:
         self._known[submission.name] = submission
         self._tracker.add_submission(submission)
 
@@ -312,7 +312,7 @@ def _newest_statuses(statuses: Iterable[TaskStatus]) -> dict[tuple[str, int], Ta
     """
 
     def rank(status: TaskStatus) -> tuple[bool, bool, int]:
-        has_ended = state_meaning(status.state).phase is Phase.ENDED
+        has_ended = state_meaning(status.state).phase is JobPhase.ENDED
         return not has_ended, status.exit_code != _ALREADY_CLAIMED, status.array_job
 
     newest: dict[tuple[str, int], TaskStatus] = {}

@@ -30,7 +30,7 @@ class Task:
 
 
 @dataclass(frozen=True)
-class Submission:
+class ArraySubmission:
     """One job array.
 
     Attributes:
@@ -47,7 +47,7 @@ def new_name(run: str) -> str:
     return f"pt-{_NAME_FORBIDDEN.sub('-', run)[:80]}-{os.urandom(4).hex()}"
 
 
-def write_submission(submission: Submission, script: str, folder: RunFolder) -> Path:
+def write_submission(submission: ArraySubmission, script: str, folder: RunFolder) -> Path:
     """Store the script, the tasks file that it reads, and last the record; return the path of the script."""
     folder.slurm.mkdir(parents=True, exist_ok=True)
     path = folder.slurm / f"{submission.name}.sh"
@@ -59,18 +59,18 @@ def write_submission(submission: Submission, script: str, folder: RunFolder) -> 
     return path
 
 
-def script_path(submission: Submission, folder: RunFolder) -> Path:
+def script_path(submission: ArraySubmission, folder: RunFolder) -> Path:
     """Return the path of a stored batch script."""
     return folder.slurm / f"{submission.name}.sh"
 
 
-def read_submissions(folder: RunFolder, known_names: Iterable[str] = ()) -> Iterator[Submission]:
+def read_submissions(folder: RunFolder, known_names: Iterable[str] = ()) -> Iterator[ArraySubmission]:
     """Yield the stored submissions of a run, except those with known names."""
     known = set(known_names)
     for path in sorted(folder.slurm.glob(f"*{_RECORD_SUFFIX}")):
         if path.stem not in known:
             record = json.loads(path.read_text(encoding="utf-8"))
-            yield Submission(record["name"], tuple(Task(*task) for task in record["tasks"]))
+            yield ArraySubmission(record["name"], tuple(Task(*task) for task in record["tasks"]))
 
 
 def split_tasks(tasks: Sequence[Task], max_tasks: int) -> Iterator[tuple[Task, ...]]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from packtrain.engines.slurm.status_log import LOST, REJECTED, StatusRecord
-from packtrain.engines.slurm.submissions import Submission, Task
+from packtrain.engines.slurm.submissions import ArraySubmission, Task
 from packtrain.engines.updates import (
     AttemptUpdate,
     ExecutionInterrupted,
@@ -17,7 +17,7 @@ from packtrain.engines.updates import (
     Queued,
     Released,
 )
-from packtrain.slurm.job_states import Phase, reason_meaning, state_meaning
+from packtrain.slurm.job_states import JobPhase, reason_meaning, state_meaning
 from packtrain.slurm.squeue import TaskStatus
 
 _UPDATES_PER_RECORD = 8  # positions in the log are this far apart as sequence numbers
@@ -51,7 +51,7 @@ class TaskTracker:
         self.by_attempt_id: dict[str, TrackedTask] = {}
         self._by_key: dict[tuple[str, int], TrackedTask] = {}
 
-    def add_submission(self, submission: Submission) -> None:
+    def add_submission(self, submission: ArraySubmission) -> None:
         """Track the attempts of a submission."""
         for index, task in enumerate(submission.tasks):
             tracked = TrackedTask(task, submission.name, index)
@@ -89,29 +89,29 @@ def _updates_from_status(tracked: TrackedTask, status: TaskStatus, record: Statu
     ids = tracked.task.attempt_id, tracked.task.job_id
     native_id = status.native_id if status.array_job else ""
     execution = status.restarts + 1
-    phase = Phase.ENDED if status.state in (LOST, REJECTED) else state_meaning(status.state).phase
-    if tracked.started_execution and (tracked.started_execution < execution or phase is Phase.PENDING):
+    phase = JobPhase.ENDED if status.state in (LOST, REJECTED) else state_meaning(status.state).phase
+    if tracked.started_execution and (tracked.started_execution < execution or phase is JobPhase.PENDING):
         detail = f"Slurm ended the execution on {_node(tracked)} and requeued the job"
         yield ExecutionInterrupted(
             *ids, execution=tracked.started_execution, failure_kind="evicted", detail=detail,
             native_id=native_id, seq=base_seq, occurred_at=record.observed_at,
         )  # fmt: skip
         tracked.started_execution = 0
-    if phase is Phase.PENDING:
+    if phase is JobPhase.PENDING:
         yield from _updates_from_pending(tracked, status, record, base_seq)
         return
-    if phase is Phase.COMPLETING:
+    if phase is JobPhase.COMPLETING:
         return  # the restart count may already be that of the next execution
     if tracked.is_held:
         tracked.is_held = False
         yield Released(*ids, native_id=native_id, seq=base_seq + 1, occurred_at=record.observed_at)
-    if not tracked.started_execution and (phase is Phase.RUNNING or status.node):
+    if not tracked.started_execution and (phase is JobPhase.RUNNING or status.node):
         tracked.started_execution = execution
         yield ExecutionStarted(
             *ids, execution=execution, host=status.node, site=status.partition, native_id=native_id,
             seq=base_seq + 2, occurred_at=status.started_at or record.observed_at,
         )  # fmt: skip
-    if phase is Phase.ENDED:
+    if phase is JobPhase.ENDED:
         tracked.gone = _gone(tracked, status, native_id, record.observed_at)
         yield tracked.gone
 

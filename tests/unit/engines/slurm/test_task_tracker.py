@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from packtrain.engines.slurm.status_log import LOST, REJECTED, StatusRecord
-from packtrain.engines.slurm.submissions import Submission, Task
+from packtrain.engines.slurm.submissions import ArraySubmission, Task
 from packtrain.engines.slurm.task_tracker import TaskTracker
 from packtrain.engines.updates import ExecutionInterrupted, ExecutionStarted, Gone, Held, Queued, Released
 from packtrain.slurm.job_states import JOB_STATES, PENDING_REASONS
@@ -20,7 +20,7 @@ COMPLETED = replace(RUNNING, state="COMPLETED", exit_code=0)
 
 def fold(*statuses):
     tracker = TaskTracker()
-    tracker.add_submission(Submission("pt-a", (Task("0-1", "0"),)))
+    tracker.add_submission(ArraySubmission("pt-a", (Task("0-1", "0"),)))
     records = (StatusRecord("pt-a", 0, 200.0 + n, status, position=1 + 10 * n) for n, status in enumerate(statuses))
     return [update for record in records for update in tracker.apply(record)]
 
@@ -83,7 +83,7 @@ def test_ends(status, kind, text):
 
 def test_cancelled_while_pending():
     tracker = TaskTracker()
-    tracker.add_submission(Submission("pt-a", (Task("0-1", "0"),)))
+    tracker.add_submission(ArraySubmission("pt-a", (Task("0-1", "0"),)))
     tracker.apply(StatusRecord("pt-a", 0, 1.0, None, 1))
     (gone,) = tracker.apply(StatusRecord("pt-a", 0, 2.0, TaskStatus("pt-a", 7, 0, LOST), 50))
     assert "cancelled before it started" in gone.detail
