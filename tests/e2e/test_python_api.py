@@ -84,7 +84,7 @@ def test_failed_job(folder):
     assert (result.status, result.failure) == ("failed", "step_failed")
     assert "3" in result.message
     assert run.outputs().files == ()
-    with pytest.raises(packtrain.NotFoundError, match="has no outputs yet"):
+    with pytest.raises(packtrain.NotFoundError, match="has no outputs, because it did not succeed"):
         run.outputs().download(folder)
 
 
@@ -111,7 +111,7 @@ def test_workflow_with_errors(folder):
 
 def test_warnings():
     Path("w.yaml").write_text(json.dumps(make_workflow(resources={**RESOURCES, "cpusPerTask": 1000})))
-    with pytest.warns(UserWarning, match="1000 CPUs"):
+    with pytest.warns(UserWarning, match="1,000 CPUs"):
         packtrain.submit("w.yaml").cancel()
 
 

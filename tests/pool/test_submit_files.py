@@ -85,7 +85,7 @@ def test_unusable_gpu(workspace, served):
         write_files(workspace, [f"{origin.url}/words.tar", f"{origin.url}/labels.txt"], more="max_retries = 0")
         workspace.run("run", "job.sub", "--on", "htcondor", "--expect", "model.pt", exit_code=None)
     assert workspace.exit_code == FAILURE_KINDS["gpu_unusable"].exit_code
-    assert "the job needs 1 GPUs, but 0 usable ones were found (nvidia-smi lists none)" in workspace.run("why")
+    assert "the job needs 1 GPU, but 0 usable ones were found (nvidia-smi lists none)" in workspace.run("why")
 
 
 def test_fifty_jobs(workspace, served):

@@ -84,7 +84,7 @@ def test_put_over_http(workspace, served, results):
 
 
 def test_put_fails_with_a_reason(workspace, server, results):
-    workspace.run("put", "results/model.pt", f"{server.url}/x", "--retry-timeout", "0", exit_code=38)
+    workspace.run("put", "results/model.pt", f"{server.url}/x", "--retry-timeout", "0", exit_code=41)
     assert "405" in workspace.stderr
     workspace.run("put", "nothing", f"{server.url}/x", exit_code=4)
     (workspace.folder / "empty").mkdir()
