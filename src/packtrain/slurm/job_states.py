@@ -137,7 +137,7 @@ _LIMIT_REASONS = (
 
 
 def state_meaning(state: str) -> StateMeaning:
-    """Return the meaning of a state. Accounting adds words to it, as in `CANCELLED by 1000`; only the first counts."""
+    """Return the meaning of a state. sacct adds details, as in `CANCELLED by 1000`; they are ignored."""
     return JOB_STATES.get(state.split(" ")[0].rstrip("+"), _UNKNOWN_STATE)
 
 

@@ -1,6 +1,6 @@
 """What a pool did with a job over time: the one fold from pool events to intervals.
 
-Whoever knows a pool only produces `PoolEvent`s: an engine's stored events (`pool_events`), the reader of HTCondor logs
+Three sources produce `PoolEvent`s: an engine's stored events (`pool_events`), the reader of HTCondor logs
 (`report.readers.condor_log`) and the simulator. `SlotTimeline` turns them into *waits* (queued, held) and *sessions*.
 A session is the time from claiming a slot to releasing it, divided into phases.
 

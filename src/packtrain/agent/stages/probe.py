@@ -1,7 +1,7 @@
 """The stage `probe`: check within seconds, before any data is transferred, whether the machine is fit for the job.
 
 All checks run at once, each in a thread that is abandoned if it hangs (a dead file server, a broken driver):
-`machine_facts` measures the machine, and the first server of each input is asked for its size. Pure functions then
+`machine_facts` measures the machine, and a request to the first server of each input gets its size. Pure functions then
 compare the results with the job's requirements. An unreachable input is only a notice, because a service
 that restarts now may answer a minute later.
 """
