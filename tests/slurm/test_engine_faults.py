@@ -169,3 +169,29 @@ class TestController:
         poll_until(pool.make_engine(), lambda _: pool.read_events(request, kinds.AGENT_ENDED))
         cluster.wait_until(lambda: not cluster.run(["squeue", "-h", "-t", "all"]).stdout, "Slurm still knows the job")
         assert poll_until(engine, all_gone("0-1"))[-1].exit_code == 0
+
+
+class TestSubmitLimit:
+    """A cluster of its own, whose accounting allows three jobs at a time."""
+
+    @pytest.fixture
+    def cluster(self, session_cluster, tmp_path):
+        version = ".".join(f"{part:02d}" for part in session_cluster.version)
+        settings = {"AccountingStorageEnforce": "limits", "MinJobAge": "5"}
+        with Cluster(tmp_path / "cluster", version, accounting=True, settings=settings) as own:
+            for command in (
+                ["add", "account", "lab"],
+                ["add", "user", own.user, "Account=lab"],
+                ["modify", "user", own.user, "set", "MaxSubmitJobs=3"],
+            ):
+                own.run(["sacctmgr", "--immediate", *command])
+            yield own
+
+    def test_attempts_wait_for_room(self, make_pool, cluster):
+        pool = make_pool()
+        engine, requests = pool.make_engine(), [pool.make_request(f"{n}-1", "succeed") for n in range(7)]
+        assert engine.submit(requests) == {}, "Slurm refuses an array of seven"
+        updates = poll_until(engine, all_gone(*(request.attempt_id for request in requests)))
+        assert [u.exit_code for u in updates if isinstance(u, Gone)] == [0] * 7
+        assert any("SubmitJobLimit" in (u.reason or "") for u in updates if isinstance(u, Queued))
+        assert all(len(pool.read_events(request)) == 1 for request in requests)

@@ -165,18 +165,20 @@ class SlurmEngine:
         script = render_batch_script(submission.name, len(tasks), options, self._folder, self._settings)
         submissions.write_submission(submission, script, self._folder)
         self._add_submission(submission)
-        for task in tasks:
-            self._queue.pop(task.attempt_id)
-        self._call_sbatch(submission)
+        requests = {task.attempt_id: self._queue.pop(task.attempt_id) for task in tasks}
+        try:
+            self._call_sbatch(submission)
+        except SubmitLimitError:  # the site has refused the array, so its attempts wait for smaller arrays
+            self._max_array = max(1, len(tasks) // 2)
+            self._remove_submission(submission)
+            self._queue.update(requests)
+            raise
 
     def _call_sbatch(self, submission: ArraySubmission) -> None:
         """Call sbatch. If its answer is lost, the next query shows whether Slurm has the array."""
         try:
             self._array_jobs[submission.name] = self._client.submit(submissions.script_path(submission, self._folder))
             _logger.debug("submitted %s with %d tasks", submission.name, len(submission.tasks))
-        except SubmitLimitError as error:
-            self._max_array = max(1, len(submission.tasks) // 2)
-            raise error
         except FailedError as error:
             status = TaskStatus(submission.name, 0, 0, REJECTED, reason=error.detail)
             self._log.append(
@@ -262,6 +264,11 @@ class SlurmEngine:
     def _add_submission(self, submission: ArraySubmission) -> None:
         self._known[submission.name] = submission
         self._tracker.add_submission(submission)
+
+    def _remove_submission(self, submission: ArraySubmission) -> None:
+        submissions.remove_submission(submission, self._folder)
+        self._known.pop(submission.name)
+        self._tracker.remove_submission(submission)
 
     def _read_log(self) -> None:
         for record in self._log.read():

@@ -59,6 +59,13 @@ def write_submission(submission: ArraySubmission, script: str, folder: RunFolder
     return path
 
 
+def remove_submission(submission: ArraySubmission, folder: RunFolder) -> None:
+    """Remove a stored submission that Slurm refused; the record first, so that no other process finds half of it."""
+    path = script_path(submission, folder)
+    for suffix in (_RECORD_SUFFIX, TASKS_SUFFIX, path.suffix):
+        path.with_suffix(suffix).unlink(missing_ok=True)
+
+
 def script_path(submission: ArraySubmission, folder: RunFolder) -> Path:
     """Return the path of a stored batch script."""
     return folder.slurm / f"{submission.name}.sh"

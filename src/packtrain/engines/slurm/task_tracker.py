@@ -58,6 +58,11 @@ class TaskTracker:
             self._by_key[submission.name, index] = tracked
             self.by_attempt_id[task.attempt_id] = tracked
 
+    def remove_submission(self, submission: ArraySubmission) -> None:
+        """Forget a submission that Slurm refused."""
+        for index, task in enumerate(submission.tasks):
+            del self._by_key[submission.name, index], self.by_attempt_id[task.attempt_id]
+
     def unfinished_names(self) -> list[str]:
         """Return the names of the submissions that have unfinished tasks."""
         return sorted({tracked.submission for tracked in self.by_attempt_id.values() if tracked.gone is None})
