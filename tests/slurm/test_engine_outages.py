@@ -6,14 +6,13 @@ use too much memory, and has a prolog that fails when a test wants it to.
 
 from __future__ import annotations
 
-import os
 import signal
 
 import pytest
 
 from packtrain.engines.updates import ExecutionInterrupted, ExecutionStarted, Gone, Held, Queued, Released
 from packtrain.events import kinds
-from packtrain.plan import Resources, claim
+from packtrain.plan import Resources
 from testbed.slurm import install
 from testbed.slurm.cluster import Cluster
 from tests.support.pool_updates import all_gone, poll_until
@@ -164,7 +163,7 @@ def test_failed_launch(pool, engine, cluster):
 
 def test_time_limit(pool, engine, cluster):
     """An agent that does not leave in time, for example because it hangs."""
-    _, native_id = start_agent(pool, engine, "ignore-term")
+    _, native_id = start_agent(pool, engine, "deaf")
     cluster.run(["scontrol", "update", f"JobId={native_id}", "EndTime=now"])
     gone = poll_until(engine, all_gone("0-1"))[-1]
     assert gone.failure_kind == "pool_time_limit" and "time limit" in gone.detail
@@ -180,8 +179,8 @@ def test_out_of_memory(pool, engine):
 class TestForgottenJobs:
     def test_accounting_has_them(self, pool, engine, cluster):
         """Slurm's controller forgets how a killed agent ended, and the agent could not report it."""
-        request, _ = start_agent(pool, engine)
-        os.kill(claim.claim_holder_pid(pool.attempt_folder(request)), signal.SIGKILL)
+        _, native_id = start_agent(pool, engine)
+        cluster.run(["scancel", "--batch", "--signal=KILL", native_id])
         forget_jobs(cluster)
         gone = poll_until(engine, all_gone("0-1"))[-1]
         assert gone.exit_code == -signal.SIGKILL and "SIGKILL" in gone.detail
@@ -226,7 +225,7 @@ class TestController:
 
     @pytest.mark.parametrize("stage", ["pending", "running", "ended"])
     def test_killed(self, pool, engine, cluster, stage):
-        """The controller loses the last seconds; an attempt may run as two executions, but never ends without a word."""
+        """The controller loses the last seconds, so an attempt may have two executions, but it ends once."""
         request = pool.make_request("0-1", "hang" if stage == "running" else "succeed")
         engine.submit([request])
         if stage != "pending":
