@@ -49,7 +49,7 @@ def cluster(own_cluster):
 
 @pytest.fixture
 def pool(cluster, tmp_path):
-    harness = SlurmEngineHarness(tmp_path, cluster, SMALL, has_accounting=True)
+    harness = SlurmEngineHarness(tmp_path, cluster, SMALL, has_accounting=True, max_array_tasks=1000)
     yield harness
     harness.kill_agents()
 
@@ -211,6 +211,20 @@ class TestController:
             cluster.kill("slurmctld", signal.SIGCONT)
         assert queued.reason.startswith("waits for Slurm: ")
         assert poll_until(engine, all_gone("0-1"))[-1].exit_code == 0
+        assert len(pool.read_events(request)) == 1
+
+    def test_supervisor_dies_before_sbatch_answers(self, pool, engine, cluster):
+        """The next one finds the stored submission, asks Slurm for it, and submits it if Slurm does not have it."""
+        request = pool.make_request("0-1", "succeed")
+        cluster.stop("slurmctld")
+        try:
+            engine.submit([request])
+            engine.close()
+        finally:
+            cluster.start("slurmctld")
+        later_engine = pool.make_engine()
+        assert isinstance(later_engine.recover([request])[-1], Queued)
+        assert poll_until(later_engine, all_gone("0-1"))[-1].exit_code == 0
         assert len(pool.read_events(request)) == 1
 
     def test_munged_is_down(self, pool, engine, cluster):
