@@ -15,7 +15,7 @@ from packtrain.engines.slurm.run_settings import RunSettings
 from packtrain.plan import GpuRequirements, Job
 
 if TYPE_CHECKING:
-    from packtrain.spec.user_config import GpuProperties
+    from packtrain.spec.user_config import GpuProperties  # needs pydantic, which most commands do without
 
 # The agent receives SIGUSR1 this long before the time limit; Slurm sends it up to a minute early.
 _MIN_SIGNAL_S = 60
