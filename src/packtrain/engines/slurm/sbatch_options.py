@@ -153,7 +153,9 @@ def choose_constraint(gpu: GpuRequirements, constraints: Mapping[str, GpuPropert
         if all(_is_enough(getattr(offer, property_name), minimum) for minimum, property_name in described.values())
     ]
     if not suitable:
-        listed = " and ".join(f"{name} {minimum}" for name, (minimum, _) in described.items())
+        listed = " and ".join(
+            f"{name} {minimum}{' MB' if isinstance(minimum, int) else ''}" for name, (minimum, _) in described.items()
+        )
         raise ValueError(f"no entry of `slurm.constraints` in the settings offers {listed}")
     return "|".join(map(_group, suitable) if len(suitable) > 1 else suitable), missing
 
