@@ -82,6 +82,7 @@ class DownloadCache:
         check_cancelled: CancelCheck,
         on_progress: ProgressCallback,
         checksums: BlockChecksums | None = None,
+        max_unsized_bytes: int | None = None,
     ) -> FetchResult:
         """Copy an object from the cache to `target`, and download it first if necessary.
 
@@ -99,6 +100,7 @@ class DownloadCache:
             check_cancelled,
             on_progress,
             checksums,
+            max_unsized_bytes=max_unsized_bytes,
         )
         with contextlib.suppress(OSError):  # an unusable cache is bypassed
             result = self._get_via_cache(request, target)
@@ -324,6 +326,7 @@ def _run_fetch(request: FetchRequest, target: Path) -> FetchResult:
         check_cancelled=request.check_cancelled,
         on_progress=request.on_progress,
         checksums=request.checksums,
+        max_unsized_bytes=request.max_unsized_bytes,
     )
 
 
