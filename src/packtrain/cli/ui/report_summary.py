@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from packtrain.formatting import format_duration, format_percent, format_slot_hours, replace_control_chars
+from packtrain.formatting import format_duration, format_percent, format_slot_hours
 from packtrain.report.analysis.by_site import SiteSummary
 from packtrain.report.analysis.compare import compare_stats
 from packtrain.report.analysis.distribution import Distribution
@@ -34,7 +34,7 @@ _CHANGE_STYLES = {"better": "green", "worse": "red"}
 
 def print_report_summary(out: Console, stats: ReportStats, findings: Sequence[Finding]) -> None:
     """Print one report."""
-    out.print(f"[bold]{_escape_markup(stats.name)}[/]  [dim]{_format_outcome_counts(stats)}[/]")
+    out.print(Text.assemble((stats.name, "bold"), "  ", (_format_outcome_counts(stats), "dim")))
     if stats.wallclock_s:
         out.print(f"\nhow {format_slot_hours(stats.wallclock_s)} of slot time were used:")
         out.print(_share_table(stats))
@@ -62,7 +62,7 @@ def print_findings(out: Console, texts: Iterable[str], style: str = "") -> None:
     """Print texts as a bulleted list."""
     table = Table(box=None, padding=(0, 1, 0, 0), show_header=False, style=style)
     for text in texts:
-        table.add_row("•", Text(replace_control_chars(text)))
+        table.add_row("•", Text(text))
     if table.row_count:
         out.print(table)
 
@@ -72,7 +72,7 @@ def print_comparison(out: Console, current: ReportStats, baseline: ReportStats) 
     table = Table(box=None, padding=(0, 1), header_style="bold")
     table.add_column("")
     for name in (current.name, baseline.name, "ratio"):
-        table.add_column(Text(replace_control_chars(name)), justify="right")
+        table.add_column(Text(name), justify="right")
     table.add_column("")
     for row in compare_stats(current, baseline):
         unit, ratio = row.measure.unit, row.ratio
@@ -83,11 +83,6 @@ def print_comparison(out: Console, current: ReportStats, baseline: ReportStats) 
         )
     out.print()
     out.print(table)
-
-
-def _escape_markup(text: str) -> str:
-    """Escape markup and control characters, which names from logs may contain."""
-    return Text(replace_control_chars(text)).markup
 
 
 def _format_outcome_counts(stats: ReportStats) -> str:
@@ -159,7 +154,7 @@ def _site_table(sites: Sequence[SiteSummary]) -> Table:
 def _site_cells(site: SiteSummary) -> list[str | Text]:
     useful = sum(site.time_use_s.get(time_use, 0.0) for time_use in USEFUL)
     return [
-        Text(replace_control_chars(site.site) or "unknown", "" if site.site else "dim"),
+        Text(site.site or "unknown", "" if site.site else "dim"),
         f"{site.jobs:,}",
         f"{site.succeeded_jobs:,}",
         format_slot_hours(site.slot_s),

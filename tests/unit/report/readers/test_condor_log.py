@@ -470,7 +470,7 @@ def test_control_characters_are_replaced(tmp_path):
     hostile = "404\x1b]0;owned\x07 \x1b[2J\x9b31m"
     execute = ("001", "01:00", f'{EXECUTE_EVENT[2]}\n\tGLIDEIN_ResourceName = "\x1b[31mA"')
     job = job_from_events(tmp_path, SUBMIT_EVENT, INPUT_EVENT, execute, held(13, "02:00", hostile))
-    assert (job.reason, job.executions[0].site) == ("404\ufffd]0;owned\ufffd \ufffd[2J\ufffd31m", "\ufffd[31mA")
+    assert (job.reason, job.executions[0].site) == (r"404\x1b]0;owned\x07 \x1b[2J\x9b31m", r"\x1b[31mA")
     executions = tuple(replace(execution, site=hostile) for execution in job.executions)
     history = JobHistory(
         hostile, "table", (replace(job, executions=executions, reason=hostile),), limitations=(hostile,)

@@ -74,7 +74,7 @@ def _create_checksums(file: Path, block_bytes: int | None, target: Path, as_json
     }
     blocks = f"{pluralize(n_blocks, 'block')} of {formatting.format_size(checksums.block_bytes)}"
     text = f"{target}: {blocks}; sha256 {checksums.file_sha256}"
-    print_result(as_json, data, lambda out: out.print(text, markup=False))
+    print_result(as_json, data, lambda out: out.print(text))
 
 
 def _validate_block_size(file: Path, block_bytes: int | None) -> None:
@@ -115,14 +115,14 @@ def _verification_data(file: Path, size: int, checksums: BlockChecksums, bad_blo
 def _print_verification(out: Console, file: Path, size: int, checksums: BlockChecksums, bad_blocks: list[int]) -> None:
     blocks = pluralize(len(checksums.block_sha256), "block")
     if size != checksums.size:
-        out.print(f"{file} has {size} bytes, but should have {checksums.size}", markup=False)
+        out.print(f"{file} has {size} bytes, but should have {checksums.size}")
     if not bad_blocks:
-        out.print(f"{file}: all {blocks} match", markup=False)
+        out.print(f"{file}: all {blocks} match")
         return
-    out.print(f"{file}: {len(bad_blocks)} of {blocks} are bad:", markup=False)
+    out.print(f"{file}: {len(bad_blocks)} of {blocks} are bad:")
     for number in bad_blocks[:_MAX_BLOCKS_SHOWN]:
         byte_range = checksums.block_range(number)
-        out.print(f"  block {number}: bytes {byte_range.start} to {byte_range.stop}", markup=False)
+        out.print(f"  block {number}: bytes {byte_range.start} to {byte_range.stop}")
     if len(bad_blocks) > _MAX_BLOCKS_SHOWN:
         out.print(f"  … and {len(bad_blocks) - _MAX_BLOCKS_SHOWN} more")
 

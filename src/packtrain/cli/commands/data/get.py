@@ -120,7 +120,7 @@ def _validate_options(urls: Sequence[str], output: str | None, unpack: bool, nes
 
 def _print_results(out: Console, results: Sequence[DownloadResult]) -> None:
     for result in results:
-        out.print(f"{result.path}: {_format_result(result)}", markup=False)
+        out.print(f"{result.path}: {_format_result(result)}")
 
 
 def _format_result(result: DownloadResult) -> str:
@@ -163,7 +163,7 @@ def _stat_data(stat_result: ObjectInfo | FailedError) -> dict[str, Any]:
 
 def _print_plan(out: Console, files: Sequence[dict[str, Any]]) -> None:
     for file in files:
-        out.print(f"would get {file['path']}", markup=False)
+        out.print(f"would get {file['path']}")
         for source in file["sources"]:
             out.print(
                 f"  {source['url']}: {source.get('error') or formatting.format_size(source['bytes'])}", markup=False

@@ -54,7 +54,7 @@ def _print_sites(out: Console, rows: list[SiteRow], kind: str, show_all: bool) -
     if len(shown) < len(rows):
         out.print(f"{len(rows) - len(shown)} rows in between are not shown; -a shows all", style="dim")
     for row in (row for row in rows if row.avoid_reason):
-        out.print(f"{row.name} is avoided by new runs: {row.avoid_reason}", style="yellow", markup=False)
+        out.print(f"{row.name} is avoided by new runs: {row.avoid_reason}", style="yellow")
     out.print(f"older observations count less (half-life {formatting.format_duration(HALF_LIFE_S)})", style="dim")
     if kind == "site":
         print_next_commands(
