@@ -137,7 +137,8 @@ def _print_classes(out: Console, index: Index) -> None:
     half = _MAX_CLASSES_SHOWN // 2
     table = Table(box=None, padding=(0, 2), title="classes" if show_all else "largest and smallest classes")
     for heading in ("", "class", "samples", "bytes"):
-        table.add_column(heading, justify="left" if heading == "class" else "right", no_wrap=True)
+        is_name = heading == "class"
+        table.add_column(heading, justify="left" if is_name else "right", no_wrap=not is_name, overflow="fold")
     max_count = max(counts.values())
     for number in ranked if show_all else [*ranked[:half], None, *ranked[-half:]]:
         if number is None:

@@ -167,9 +167,9 @@ def _print_results(
 
 def _results_table(results: Sequence[ScenarioResult]) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
-    table.add_column("", no_wrap=True)
+    table.add_column("", overflow="fold")
     for result in results:
-        table.add_column(Text(result.scenario), justify="right", no_wrap=True)
+        table.add_column(Text(result.scenario), justify="right", overflow="fold")
     unit_s, unit = _choose_time_unit(results)
     for label, name, scale, digits in _TABLE_ROWS:
         if any(name in result.metrics for result in results):

@@ -67,7 +67,7 @@ def _print_run_table(out: Console, runs: list[api.Run]) -> None:
         return
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     for title in ("run", "status", "jobs", "engine", "started"):
-        table.add_column(title)
+        table.add_column(title, overflow="fold")
     for run in runs:
         counts = run.job_counts
         done = f"{counts.get('succeeded', 0)}/{sum(counts.values())}"

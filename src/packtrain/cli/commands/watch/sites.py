@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import click
 from rich.console import Console
@@ -70,7 +70,8 @@ def _sites_table(rows: list[SiteRow], kind: str, width: int) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     for title, style, _ in columns:
         is_number = title not in (kind, *_LEFT_ALIGNED)
-        table.add_column(title, style=style, justify="right" if is_number else "left", no_wrap=True)
+        justify: Literal["left", "right"] = "right" if is_number else "left"
+        table.add_column(title, style=style, justify=justify, no_wrap=title != kind, overflow="fold")
     for cells in zip(*(cells for _, _, cells in columns), strict=True):
         table.add_row(*map(Text, cells))
     return table
