@@ -31,17 +31,23 @@ def commit_outputs(job: Job, attempt_folder: AttemptFolder) -> None:
     target_folder = local_path(job.output.location)
     durable_mkdir(target_folder)
     returned = {path.relative_to(attempt_folder.output).as_posix(): path for path in _walk_files(attempt_folder.output)}
-    end_event = _last_end_event(attempt_folder)
-    listed = _listed_outputs(attempt_folder, end_event) if end_event else None
+    listed = _accepted_outputs(attempt_folder)
     if listed is not None:
-        for output in listed:  # those that were not returned were moved before a crash
-            name = str(output.get("path"))
+        for name, output in listed.items():  # those that were not returned were moved before a crash
             _verify_output(returned.get(name, target_folder / name), output)
         # An earlier execution that was interrupted while the pool returned its outputs may have left other files.
-        names = {str(output.get("path")) for output in listed}
-        returned = {name: path for name, path in returned.items() if name in names}
+        returned = {name: path for name, path in returned.items() if name in listed}
     durable_move({path: target_folder / name for name, path in returned.items()})
     shutil.rmtree(attempt_folder.checkpoint, ignore_errors=True)
+
+
+def _accepted_outputs(attempt_folder: AttemptFolder) -> dict[str, Mapping[str, Any]] | None:
+    """Return the outputs of the execution that succeeded by name, or None if it could not list them."""
+    end_event = _last_end_event(attempt_folder)
+    outputs = _listed_outputs(attempt_folder, end_event) if end_event else None
+    if end_event is None or (outputs is None and type(end_event.data.get("n_outputs")) is int):
+        raise OSError(f"the list of outputs that the pool returned to {attempt_folder.root} is missing or damaged")
+    return None if outputs is None else {str(output.get("path")): output for output in outputs}
 
 
 def _verify_output(path: Path, output: Mapping[str, Any]) -> None:

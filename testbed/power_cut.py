@@ -1,0 +1,167 @@
+"""Power cuts: disks in image files, copied while a program writes, and booted afterwards.
+
+A disk is an ext4 file system on a loop device. What a program wrote is in the memory of the kernel until it is synced,
+or until the kernel writes it back by itself; only what reached the device is in the image. So a copy of the image is
+what a power cut leaves. `PowerCuts.record` copies the images of all disks, at the same moment, before each system call
+of a program that changes names, writes or syncs; `PowerCuts.boot` then mounts each copy where the disk was, which
+replays its journal. Needs root.
+
+The kernel may write back anything at any time, so a test runs once for each `Writeback`: nothing but what the program
+syncs; all names, but no content (what ext4's journal does every five seconds); or files chosen at random.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+_DISK_BYTES = 16 << 20
+_COPY_BYTES = 1 << 16
+_MAKE_OPTIONS = ("-q", "-E", "lazy_itable_init=0,lazy_journal_init=0")  # the kernel must not write by itself later
+_MOUNT_OPTIONS = "loop,noatime,commit=600,noauto_da_alloc"  # no commits and syncs that no program asked for
+_STEPS = (
+    *("fdatasync", "fsync", "link", "mkdir", "pwrite", "remove"),
+    *("rename", "replace", "rmdir", "symlink", "unlink", "write"),
+)
+_FSYNC = os.fsync
+
+Writeback = Callable[[Sequence["Disk"]], None]
+"""Writes some of what the kernel has in memory to the disks. Called before each cut."""
+
+
+class Disk:
+    """A file system in an image file, mounted while the `with` block runs.
+
+    Args:
+        path: Where it is mounted; the image is next to it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.image = path, path.with_name(f"{path.name}.img")
+
+    def __enter__(self) -> Disk:
+        self.path.mkdir()
+        with open(self.image, "wb") as image:
+            image.truncate(_DISK_BYTES)
+        subprocess.run(["mkfs.ext4", *_MAKE_OPTIONS, self.image], check=True)
+        self.mount(self.image)
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.unmount()
+
+    def mount(self, image: Path) -> None:
+        """Mount an image in place of the one that is mounted now."""
+        self.unmount()
+        subprocess.run(["mount", "-o", _MOUNT_OPTIONS, image, self.path], check=True)
+
+    def unmount(self) -> None:
+        """Unmount the disk, even if files are open."""
+        if os.path.ismount(self.path):
+            subprocess.run(["umount", "--lazy", self.path], check=True)
+
+    def files(self) -> list[Path]:
+        """Return all files, sorted."""
+        return sorted(path for path in self.path.rglob("*") if path.is_file() and not path.is_symlink())
+
+
+def write_nothing(disks: Sequence[Disk]) -> None:
+    """Write nothing back."""
+
+
+def write_names(disks: Sequence[Disk]) -> None:
+    """Commit the journal of each disk: names, but not the content of new files."""
+    for disk in disks:
+        _sync(disk.path / "lost+found", os.O_RDONLY)
+
+
+def write_randomly(seed: int) -> Writeback:
+    """Return a writeback that writes the content of random files, and with it all names of their disk."""
+    chooser = random.Random(seed)
+
+    def write_some(disks: Sequence[Disk]) -> None:
+        files = [path for disk in disks for path in disk.files()]
+        if files and chooser.random() < 0.5:
+            _sync(chooser.choice(files), os.O_RDONLY)
+
+    return write_some
+
+
+def _sync(path: Path, flags: int) -> None:
+    fd = os.open(path, flags)
+    try:
+        _FSYNC(fd)
+    finally:
+        os.close(fd)
+
+
+class PowerCuts:
+    """The states that power cuts at every step of a program leave on several disks.
+
+    Args:
+        disks: The disks.
+        folder: Receives copies of their images.
+        writeback: What the kernel writes by itself.
+    """
+
+    def __init__(self, disks: Sequence[Disk], folder: Path, writeback: Writeback = write_nothing) -> None:
+        self._disks, self._folder, self._writeback = disks, folder, writeback
+        self._lock = threading.RLock()
+        self._contents: list[bytes] = []
+        self._steps: list[str] = []
+
+    @contextmanager
+    def record(self) -> Iterator[None]:
+        """Cut the power before each step of the `with` block, and after the last one."""
+        with ExitStack() as stack:
+            for name in _STEPS:
+                stack.enter_context(mock.patch.object(os, name, self._with_cut(name, getattr(os, name))))
+            yield
+        self.cut("the end")
+
+    def _with_cut(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        def step(*args: Any, **kwargs: Any) -> Any:
+            with self._lock:  # no other thread may sync while the images are copied
+                self.cut(f"{name}({', '.join(str(arg) for arg in args[:2] if not isinstance(arg, bytes))})")
+                return function(*args, **kwargs)
+
+        return step
+
+    def cut(self, step: str) -> None:
+        """Copy the images, unless nothing reached them since the last cut."""
+        with self._lock:
+            self._writeback(self._disks)
+            contents = [disk.image.read_bytes() for disk in self._disks]
+            if contents != self._contents:
+                for disk, content in zip(self._disks, contents, strict=True):
+                    _write_sparse(self._copy_path(disk, len(self._steps)), content)
+                self._contents = contents
+                self._steps.append(step)
+
+    def boot(self) -> Iterator[str]:
+        """Mount the disks as each cut left them, and yield the step before which the power was cut."""
+        for number, step in enumerate(self._steps):
+            for disk in self._disks:
+                disk.mount(self._copy_path(disk, number))
+            yield f"{number + 1} of {len(self._steps)}, before {step}"
+
+    def _copy_path(self, disk: Disk, number: int) -> Path:
+        return self._folder / f"{disk.path.name}-{number}.img"
+
+
+def _write_sparse(path: Path, content: bytes) -> None:
+    empty = bytes(_COPY_BYTES)
+    with open(path, "wb") as file:
+        for offset in range(0, len(content), _COPY_BYTES):
+            block = content[offset : offset + _COPY_BYTES]
+            if block != empty:
+                file.seek(offset)
+                file.write(block)
+        file.truncate(len(content))
