@@ -302,7 +302,6 @@ class Downloader:
             on_progress=lambda done, total: None,
             checksums=request.checksums,
             on_snapshot=self.progress.on_snapshot,
-            durable=True,
         )
         return _make_result(request, result.verified_by or None, result)
 

@@ -60,7 +60,6 @@ def fetch(
     on_progress: ProgressCallback,
     checksums: BlockChecksums | None = None,
     on_snapshot: SnapshotCallback | None = None,
-    durable: bool = False,
 ) -> FetchResult:
     """Download a file to `target`, which appears only when it is complete and verified.
 
@@ -73,7 +72,6 @@ def fetch(
         on_progress: Receives the bytes done and the total.
         checksums: Verifies each block as it arrives.
         on_snapshot: Receives the speed of each source twice a second.
-        durable: Return only after the file is on the disk, so that it survives a power cut.
 
     Raises:
         FailedError: The file could not be downloaded or verified.
@@ -82,7 +80,7 @@ def fetch(
     request = FetchRequest(
         remote_file, resolve_secret, retry_timeout_s, check_cancelled, on_progress, checksums, on_snapshot
     )
-    return _FileDownload(request, PartFile(target, durable=durable)).run()
+    return _FileDownload(request, PartFile(target)).run()
 
 
 class _FileDownload:

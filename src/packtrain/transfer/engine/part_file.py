@@ -13,14 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from packtrain.errors import FailedError
-from packtrain.fileutil import (
-    DISK_FULL_ERRNOS,
-    free_bytes,
-    is_same_file,
-    open_locked,
-    sync_folder,
-    unlock_and_close,
-)
+from packtrain.fileutil import DISK_FULL_ERRNOS, free_bytes, is_same_file, open_locked, unlock_and_close
 from packtrain.transfer.engine.resume_log import (
     HIGH_LATENCY_BLOCK_BYTES,
     NO_CHECKSUM,
@@ -42,14 +35,10 @@ class PartFile:
     """Owns the partial file and the resume log of a target until it is closed.
 
     Several threads may call `write_block`, `write_at` and `record_block`.
-
-    Args:
-        target: The complete file.
-        durable: Whether the target survives a power cut once `finish` has returned.
     """
 
-    def __init__(self, target: Path, *, durable: bool = False) -> None:
-        self.target, self._durable = target, durable
+    def __init__(self, target: Path) -> None:
+        self.target = target
         self.path = target.with_name(target.name + ".part")
         self._resume_log_path = target.with_name(target.name + ".part.resume")
         self.identity: ObjectIdentity | None = None
@@ -181,11 +170,7 @@ class PartFile:
         """Rename the partial file to its target and remove the resume log."""
         if not is_same_file(self._fd, self.path):
             raise self._busy_error("was downloaded by another process at the same time")
-        if self._durable:
-            os.fsync(self._fd)
         self.path.replace(self.target)
-        if self._durable:
-            sync_folder(self.target.parent)
         self._clean_up()
 
     def discard(self) -> None:
