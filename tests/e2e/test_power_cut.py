@@ -21,9 +21,11 @@ from packtrain.agent.checkpoints.upload_planner import (
 )
 from packtrain.agent.outputs.sync import move_outputs
 from packtrain.engines.htcondor.output_retrieval import commit_outputs, job_spool_dir, save_spooled_checkpoint
+from packtrain.engines.slurm.batch_script import TASKS_SUFFIX
+from packtrain.engines.slurm.submissions import ArraySubmission, Task, read_submissions, write_submission
 from packtrain.events import Event, Journal, JournalReader, kinds
 from packtrain.events.redact import Redactor
-from packtrain.plan import AttemptFolder, CheckpointConfig, Location, RemoteFile, read_plan
+from packtrain.plan import AttemptFolder, CheckpointConfig, Location, RemoteFile, RunFolder, read_plan
 from packtrain.plan.claim import acquire_claim
 from packtrain.store import SqliteStore
 from packtrain.submission.create_run import create_run
@@ -33,7 +35,6 @@ from packtrain.transfer.cache import DownloadCache
 from packtrain.transfer.engine import resume_log
 from packtrain.transfer.engine.part_file import PartFile
 from packtrain.transfer.engine.resume_log import ObjectIdentity
-from packtrain.transfer.fetch import fetch
 from packtrain.transfer.upload import upload_folder
 from testbed.power_cut import Disk, PowerCuts, write_names, write_nothing, write_randomly
 from tests.support.attempt_contexts import attempt_contexts
@@ -201,17 +202,6 @@ def test_download_cache(cuts, tmp_path):
         assert (tmp_path / "two").read_bytes() == data, cut
 
 
-def test_download_of_a_user(cuts, tmp_path):
-    data, target = os.urandom(500_000), tmp_path / "user/data.bin"
-    (tmp_path / "data.bin").write_bytes(data)
-    remote_file = RemoteFile("data.bin", (Location((tmp_path / "data.bin").as_uri()),))
-    with cuts.record():
-        fetch(remote_file, target, str, durable=True, **TRANSFER_OPTIONS)
-    for cut in cuts.boot():
-        assert not target.exists() or target.read_bytes() == data, cut
-    assert target.exists()
-
-
 def test_blocks_in_the_resume_log(cuts, tmp_path, monkeypatch):
     """Blocks are recorded without a sync. After a reboot, those that were lost are recognized."""
     block_bytes, n_blocks, target = 1 << 16, 12, tmp_path / "user/data.bin"
@@ -266,6 +256,19 @@ def test_run_folder(cuts, tmp_path, monkeypatch):
             assert (run_info.folder / "agent.pyz").read_bytes() == agent, cut
             assert [path.read_text() for path in (run_info.folder / "secrets").iterdir()] == ["a secret"], cut
     assert runs
+
+
+def test_submission_to_slurm(cuts, tmp_path):
+    """The record of an array has its script, and the list of tasks that the script reads."""
+    folder, submission = RunFolder(tmp_path / "run"), ArraySubmission("pt-1", (Task("0-1", "0"), Task("1-1", "1")))
+    with cuts.record():
+        path = write_submission(submission, "#!/bin/sh\n", folder)
+    for cut in cuts.boot():
+        submissions = list(read_submissions(folder))
+        for _ in submissions:
+            assert path.read_text() == "#!/bin/sh\n", cut
+            assert path.with_suffix(TASKS_SUFFIX).read_text() == "0 0-1\n1 1-1\n", cut
+    assert submissions == [submission]
 
 
 def test_claim(cuts, tmp_path):
