@@ -37,11 +37,10 @@ def acquire_claim(path: Path) -> int | None:
     claim_fd = os.open(own_file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644)
     lock_exclusive(claim_fd)
     os.write(claim_fd, _holder_line())
-    os.fsync(claim_fd)
     is_first = _publish_claim(own_file, path)
     own_file.unlink(missing_ok=True)
     if is_first:
-        sync_folder(path.parent)  # after a power cut the attempt must not start again
+        sync_folder(path.parent)  # its content means nothing after a power cut, but the attempt must not start again
         return claim_fd
     os.close(claim_fd)
     return _take_over(path)
