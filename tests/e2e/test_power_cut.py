@@ -148,7 +148,7 @@ def test_checkpoints(cuts, tmp_path):
     write_files(staging)
 
     def open_store(emitter: str = "") -> CheckpointStore:
-        return CheckpointStore(output.location, FileBackend(), run="r", job="0", emitter=emitter, publishes=False)
+        return CheckpointStore(output.location, FileBackend(), run="r", job="0", emitter=emitter)
 
     executor = UploadExecutor(open_store("agent-1"), tmp_path / "run/record.json", lambda: None)
     with cuts.record():
