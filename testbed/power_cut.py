@@ -1,10 +1,10 @@
 """Power cuts: disks in image files, copied while a program writes, and booted afterwards.
 
-A disk is an ext4 file system on a loop device. What a program wrote is in the memory of the kernel until it is synced,
-or until the kernel writes it back by itself; only what reached the device is in the image. So a copy of the image is
-what a power cut leaves. `PowerCuts.record` copies the images of all disks, at the same moment, before each system call
-of a program that changes names, writes or syncs; `PowerCuts.boot` then mounts each copy where the disk was, which
-replays its journal. Needs root.
+A disk is an ext4 file system on a loop device; its image is in shared memory, so that syncs are fast. What a program
+wrote is in the memory of the kernel until it is synced, or until the kernel writes it back by itself; only what reached
+the device is in the image. So a copy of the image is what a power cut leaves. `PowerCuts.record` copies the images of
+all disks, at the same moment, before each system call of a program that changes names, writes or syncs;
+`PowerCuts.boot` then mounts each copy where the disk was, which replays its journal. Needs root.
 
 The kernel may write back anything at any time, so a test runs once for each `Writeback`: nothing but what the program
 syncs; all names, but no content (what ext4's journal does every five seconds); or files chosen at random.
@@ -22,8 +22,10 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-_DISK_BYTES = 16 << 20
+_SHARED_MEMORY = Path("/dev/shm")
+_DISK_BYTES = 8 << 20
 _COPY_BYTES = 1 << 16
+_WRITTEN_SECTORS_FIELD = 6  # of the statistics of a block device
 _MAKE_OPTIONS = ("-q", "-E", "lazy_itable_init=0,lazy_journal_init=0")  # the kernel must not write by itself later
 _MOUNT_OPTIONS = "loop,noatime,commit=600,noauto_da_alloc"  # no commits and syncs that no program asked for
 _STEPS = (
@@ -40,32 +42,55 @@ class Disk:
     """A file system in an image file, mounted while the `with` block runs.
 
     Args:
-        path: Where it is mounted; the image is next to it.
+        path: Where it is mounted.
     """
 
     def __init__(self, path: Path) -> None:
-        self.path, self.image = path, path.with_name(f"{path.name}.img")
+        self.path = path
+        self._image: Path | None = None
 
     def __enter__(self) -> Disk:
         self.path.mkdir()
-        with open(self.image, "wb") as image:
-            image.truncate(_DISK_BYTES)
-        subprocess.run(["mkfs.ext4", *_MAKE_OPTIONS, self.image], check=True)
-        self.mount(self.image)
+        image = self._new_image()
+        _write_sparse(image, bytes(_DISK_BYTES))
+        subprocess.run(["mkfs.ext4", *_MAKE_OPTIONS, image], check=True)
+        self._mount(image)
         return self
 
     def __exit__(self, *exc: object) -> None:
-        self.unmount()
+        self._unmount()
 
-    def mount(self, image: Path) -> None:
-        """Mount an image in place of the one that is mounted now."""
-        self.unmount()
+    def written_sectors(self) -> int:
+        """Return a number that changes when something reaches the device."""
+        device = self.path.stat().st_dev
+        statistics = Path(f"/sys/dev/block/{os.major(device)}:{os.minor(device)}/stat").read_text(encoding="ascii")
+        return int(statistics.split()[_WRITTEN_SECTORS_FIELD])
+
+    def read_image(self) -> bytes:
+        """Return what has reached the device."""
+        assert self._image is not None
+        return self._image.read_bytes()
+
+    def replace_content(self, image: Path) -> None:
+        """Mount a copy of an image in place of what is mounted now."""
+        self._unmount()
+        copy = self._new_image()
+        _write_sparse(copy, image.read_bytes())
+        self._mount(copy)
+
+    def _new_image(self) -> Path:
+        return _SHARED_MEMORY / f"packtrain-{self.path.name}-{os.urandom(8).hex()}.img"
+
+    def _mount(self, image: Path) -> None:
+        self._image = image
         subprocess.run(["mount", "-o", _MOUNT_OPTIONS, image, self.path], check=True)
 
-    def unmount(self) -> None:
-        """Unmount the disk, even if files are open."""
+    def _unmount(self) -> None:
+        """Unmount the disk, even if files are open, and remove its image."""
         if os.path.ismount(self.path):
             subprocess.run(["umount", "--lazy", self.path], check=True)
+        if self._image is not None:
+            self._image.unlink(missing_ok=True)
 
     def files(self) -> list[Path]:
         """Return all files, sorted."""
@@ -114,7 +139,7 @@ class PowerCuts:
     def __init__(self, disks: Sequence[Disk], folder: Path, writeback: Writeback = write_nothing) -> None:
         self._disks, self._folder, self._writeback = disks, folder, writeback
         self._lock = threading.RLock()
-        self._contents: list[bytes] = []
+        self._written_sectors: list[int] = []
         self._steps: list[str] = []
 
     @contextmanager
@@ -138,18 +163,18 @@ class PowerCuts:
         """Copy the images, unless nothing reached them since the last cut."""
         with self._lock:
             self._writeback(self._disks)
-            contents = [disk.image.read_bytes() for disk in self._disks]
-            if contents != self._contents:
-                for disk, content in zip(self._disks, contents, strict=True):
-                    _write_sparse(self._copy_path(disk, len(self._steps)), content)
-                self._contents = contents
+            written_sectors = [disk.written_sectors() for disk in self._disks]
+            if written_sectors != self._written_sectors:
+                for disk in self._disks:
+                    _write_sparse(self._copy_path(disk, len(self._steps)), disk.read_image())
+                self._written_sectors = written_sectors
                 self._steps.append(step)
 
     def boot(self) -> Iterator[str]:
         """Mount the disks as each cut left them, and yield the step before which the power was cut."""
         for number, step in enumerate(self._steps):
             for disk in self._disks:
-                disk.mount(self._copy_path(disk, number))
+                disk.replace_content(self._copy_path(disk, number))
             yield f"{number + 1} of {len(self._steps)}, before {step}"
 
     def _copy_path(self, disk: Disk, number: int) -> Path:
