@@ -7,7 +7,7 @@ A power cut takes more: everything that was not synced, in any order, so a name 
 durable survives it. A record is a file, or a row of the store, that says that something else exists: outputs of a
 succeeded job, files of a checkpoint, an entry of the cache. The order is always
 
-1. the content of the files that the record relies on (`sync_files`, `sync_tree`),
+1. the content of the files that the record relies on (`sync_file`, `sync_tree`),
 2. the folders that name them (`sync_folder`, `durable_mkdir`),
 3. the record (`atomic_write` with `durable`),
 4. then what they were made from may be removed (`durable_move` does 1, 2 and 4).
@@ -106,23 +106,28 @@ def _sync(path: Path, flags: int) -> None:
         os.close(fd)
 
 
-def sync_files(paths: Iterable[Path]) -> None:
-    """Make the content of many files survive a power cut."""
-    _run_parallel(sync_file, paths)
-
-
 def sync_tree(folder: Path) -> None:
-    """Make a folder and everything in it survive a power cut; its own name needs `sync_folder` of its parent."""
+    """Make a folder and everything in it survive a power cut; its own name needs `sync_folder` of its parent.
+
+    What other processes remove meanwhile is skipped.
+    """
     files: list[Path] = []
     folders = [folder]
     for parent in folders:
-        for entry in os.scandir(parent):
-            if entry.is_dir(follow_symlinks=False):
-                folders.append(Path(entry))
-            elif entry.is_file(follow_symlinks=False):
-                files.append(Path(entry))
-    sync_files(files)
-    _run_parallel(sync_folder, folders)
+        with contextlib.suppress(FileNotFoundError):
+            for entry in os.scandir(parent):
+                if entry.is_dir(follow_symlinks=False):
+                    folders.append(Path(entry))
+                elif entry.is_file(follow_symlinks=False):
+                    files.append(Path(entry))
+    _run_parallel(_sync_unless_removed, files)
+    _run_parallel(_sync_unless_removed, folders[1:])
+    sync_folder(folder)
+
+
+def _sync_unless_removed(path: Path) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        _sync(path, os.O_RDONLY)
 
 
 def durable_mkdir(folder: Path) -> None:

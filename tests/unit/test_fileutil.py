@@ -89,6 +89,22 @@ def test_tree_is_synced_files_first(tmp_path, monkeypatch):
     assert (synced[:2], sorted(synced[2:])) == (["file", "file"], sorted(["a", "b", tmp_path.name]))
 
 
+def test_file_that_is_removed_meanwhile(tmp_path, monkeypatch):
+    """A program that runs in the background removes its temporary file."""
+    for name in ("kept", "temporary"):
+        (tmp_path / name).touch()
+    real_open = os.open
+
+    def open_and_remove(path, *args):
+        (tmp_path / "temporary").unlink(missing_ok=True)
+        return real_open(path, *args)
+
+    monkeypatch.setattr(fileutil.os, "open", open_and_remove)
+    sync_tree(tmp_path)
+    with pytest.raises(FileNotFoundError):
+        sync_tree(tmp_path / "missing")
+
+
 @pytest.fixture(params=["same disk", "other disk"])
 def target(tmp_path, request):
     with tempfile.TemporaryDirectory(dir=tmp_path if request.param == "same disk" else "/dev/shm") as folder:
