@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from packtrain.errors import FailedError, NotFoundError, TransferError, UnavailableError
-from packtrain.fileutil import atomic_write, is_same_file
+from packtrain.fileutil import atomic_write, is_same_file, sync_file
 from packtrain.plan import Digest, RemoteFile
 from packtrain.transfer.api import ObjectInfo, SecretResolver
 from packtrain.transfer.engine.fetch_request import FetchRequest
@@ -339,8 +339,7 @@ def _with_known_digest(remote_file: RemoteFile, checksums: BlockChecksums | None
 
 def _publish(temporary: Path, path: Path) -> None:
     """Sync a file to disk and then rename it: complete entries are trusted, even after a crash of the machine."""
-    with open(temporary, "rb") as file:
-        os.fdatasync(file.fileno())
+    sync_file(temporary)
     temporary.replace(path)
 
 
