@@ -13,6 +13,7 @@ from packtrain import notifications
 from packtrain.engines.bundle import build_agent, write_launcher
 from packtrain.engines.htcondor import run_setup, shell_runner
 from packtrain.engines.htcondor.condor_client import load_bindings
+from packtrain.engines.slurm.run_settings import SETTINGS_FILE
 from packtrain.events import Event, kinds, new_emitter_id
 from packtrain.fileutil import durable_mkdir, sync_folder, sync_tree
 from packtrain.plan import Plan, RunFolder, write_plan
@@ -51,6 +52,8 @@ def create_run(submission: Submission, store: SqliteStore, notify_target: str | 
             shell_runner.write_scripts(plan, folder)
     else:
         _write_job_plans(plan, folder)
+    if submission.slurm_settings:
+        submission.slurm_settings.write(folder.slurm / SETTINGS_FILE)
     build_agent(folder.agent)
     write_launcher(folder.launcher)
     sync_tree(folder.root)
