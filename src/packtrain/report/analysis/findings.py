@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from packtrain.formatting import format_duration, format_percent, format_slot_hours
+from packtrain.formatting import format_duration, format_percent, format_slot_hours, pluralize
 from packtrain.report.analysis.by_site import SiteSummary
 from packtrain.report.analysis.common_factors import find_common_factor
 from packtrain.report.analysis.distribution import Distribution
@@ -69,7 +69,8 @@ class Finding:
 def collect_findings(history: JobHistory, stats: ReportStats) -> tuple[Finding, ...]:
     """Return all findings, the most important first."""
     finders: tuple[Callable[[JobHistory, ReportStats], Iterator[Finding]], ...] = (
-        _useful_time, _wasted_time, _failures, _lost_nodes, _long_tail, _transfer_time_limit, _slow_sites,
+        _useful_time, _wasted_time, _wasted_by_state, _low_efficiency, _failures, _lost_nodes, _long_tail,
+        _transfer_time_limit, _slow_sites,
         _slow_transfers, _warm_caches, _queue_wait, _unchecked_outputs, _unfinished_jobs, _unreadable_entries,
     )  # fmt: skip
     findings = [finding for find in finders for finding in find(history, stats)]
@@ -140,6 +141,34 @@ def _no_checkpoint_note(use: TimeUse, history: JobHistory) -> str:
         execution.retained_compute_s for execution in history.executions() if execution.outcome is not Outcome.SUCCEEDED
     )
     return "" if resumed else "; no execution was resumed from a checkpoint"
+
+
+def _wasted_by_state(history: JobHistory, stats: ReportStats) -> Iterator[Finding]:
+    """Report which states of the pool, such as TIMEOUT or PREEMPTED, the wasted time belongs to."""
+    wasted = [state for state in stats.states if state.wasted_s >= _MIN_NOTABLE_S]
+    if not wasted:
+        return
+    parts = [
+        f"{state.state} {format_slot_hours(state.wasted_s)} ({pluralize(state.executions, 'execution')})"
+        for state in wasted
+    ]
+    share = sum(state.wasted_s for state in wasted) / stats.wallclock_s
+    yield Finding(f"Wasted slot time by the state in which executions ended: {', '.join(parts)}.", 0.9 * share)
+
+
+def _low_efficiency(history: JobHistory, stats: ReportStats) -> Iterator[Finding]:
+    """Report requests that are much larger than what was used: smaller ones start sooner."""
+    efficiency = stats.efficiency
+    if not efficiency or stats.wallclock_s < _MIN_NOTABLE_S:
+        return
+    uses = {
+        "CPU time": efficiency.cpu, "memory": efficiency.memory, "time limit": efficiency.time_limit,
+    }  # fmt: skip
+    low = [f"{format_percent(used)} of the {name}" for name, used in uses.items() if used is not None and used < 0.5]
+    if low:
+        listed = f"{', '.join(low[:-1])} and {low[-1]}" if len(low) > 1 else low[0]
+        text = f"The executions used {listed} that they requested; smaller requests start sooner."
+        yield Finding(text, 0.13)
 
 
 # Outcomes
@@ -301,6 +330,11 @@ def _queue_wait(history: JobHistory, stats: ReportStats) -> Iterator[Finding]:
     if not wait or wait.median < _MIN_NOTABLE_S or wait.median < 0.2 * typical_s:
         return
     text = f"Half of the jobs waited {format_duration(wait.median)} or longer for their first slot"
+    sites = [(site.site, site.queue_wait_s) for site in stats.sites if site.site and site.queue_wait_s]
+    with_values = [(name, waits.median) for name, waits in sites if waits.count >= _MIN_VALUES]
+    if len(with_values) > 1:
+        slowest, median_s = max(with_values, key=lambda item: item[1])
+        text += f", longest at {slowest} (median {format_duration(median_s)})"
     yield Finding(f"{text}; the longest wait was {format_duration(wait.maximum)}.", 0.12)
 
 
