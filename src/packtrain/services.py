@@ -73,6 +73,13 @@ def check_access_point() -> list[AccessPointCheck]:
     return list(access_point_checks.check_access_point(CondorClient(), Path.cwd()))
 
 
+def read_slurm_accounting(since: str, until: str = "", user: str = "") -> str:
+    """Return what sacct prints about the jobs of a span of time. Raises UsageError or UnavailableError."""
+    from packtrain.engines.slurm.slurm_client import SlurmClient
+
+    return SlurmClient().read_accounting(since, until, user)
+
+
 def find_run(store: SqliteStore, id_prefix: str) -> RunInfo:
     """Find a run by its id or the beginning of it. Without one, return the newest run, preferably of this folder."""
     runs = store.list_runs()

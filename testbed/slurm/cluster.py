@@ -249,9 +249,9 @@ class Cluster:
             "--innodb-data-file-path=ibdata1:1M:autoextend", "--innodb-undo-tablespaces=0",
         ]  # fmt: skip
 
-    def wait_until(self, condition: Callable[[], bool], message: str) -> None:
+    def wait_until(self, condition: Callable[[], bool], message: str, timeout_s: float = _START_TIMEOUT_S) -> None:
         """Wait until the condition is true. Raises TimeoutError with the message and the path of the logs."""
-        deadline = time.monotonic() + _START_TIMEOUT_S
+        deadline = time.monotonic() + timeout_s
         while not condition():
             if time.monotonic() > deadline or self._init is None or self._init.poll() is not None:
                 raise TimeoutError(f"{message}; the logs are in {self.folder / 'log'}")

@@ -56,7 +56,7 @@ class AccountedJobs:
         self.submit("failure", "exit 7", "-wn1")
         self.submit("gpus", "sleep 2", "-wn1", "--gpus-per-node=a100:2", "-c4")
         self.submit("array", '[ "$SLURM_ARRAY_TASK_ID" != 2 ]', "-wn1", "--array=0-3")
-        self.submit("memory", f"{BURN.format(mib=300)}; sleep 30", "-wn1", "--mem=100M")
+        self.submit("memory", BURN.format(mib=300), "-wn1", "--mem=100M")
         self.submit("cancelled", RUN_UNTIL_TERM, "-wn1")
         self.submit("requeued", RUN_UNTIL_TERM, "-wn1")
         self.submit("preempted and requeued", RUN_UNTIL_TERM, "-plow", "-wn3", "-c4")
@@ -75,7 +75,7 @@ class AccountedJobs:
         for name in ("preempted and requeued", "requeued", "lost node"):
             cluster.run(["scancel", "-s", "TERM", "-b", self.ids[name]])
         if with_time_limit:
-            cluster.wait_until(lambda: self.states("timeout") == ["TIMEOUT"], "the time limit had no effect")
+            cluster.wait_until(lambda: self.states("timeout") == ["TIMEOUT"], "the time limit had no effect", 180)
         self.submit("running", RUN_UNTIL_TERM, "-wn1")
         self.submit("waiting", "true", "-wn1", "-c16")
         self.wait_for("running", "RUNNING")

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from packtrain.engines.job_environment import job_environment
 from packtrain.errors import FailedError, UnavailableError, UsageError
+from packtrain.slurm.accounting.text_format import sacct_argv
 from packtrain.slurm.cluster_config import CONFIG_ARGV, TMP_DISK_ARGV, ClusterConfig, parse_cluster_config
 from packtrain.slurm.squeue import TaskStatus, parse_squeue, squeue_argv
 
@@ -80,6 +81,21 @@ class SlurmClient:
         if not names:
             return []
         return list(parse_squeue(self._read(squeue_argv(names))))
+
+    def read_accounting(self, since: str, until: str = "", user: str = "") -> str:
+        """Return what sacct prints for `sacct_argv`.
+
+        Raises:
+            SlurmUnreachableError: The accounting database does not answer.
+            UsageError: sacct rejects an argument, or the site has no accounting.
+        """
+        result = self._run(sacct_argv(since, until, user))
+        if result.returncode == 0:
+            return result.stdout
+        message = _error_message(result)
+        if _UNREACHABLE.search(message):
+            raise SlurmUnreachableError(f"sacct did not answer: {message}")
+        raise UsageError(f"sacct failed: {message}")
 
     def terminate(self, native_ids: Sequence[str]) -> None:
         """Send SIGTERM to the agents of running tasks. Slurm does not end the jobs by itself then."""

@@ -23,6 +23,7 @@ from packtrain.report.history import ExecutionRecord, FailureCategory, InputTran
 
 _MIN_NOTABLE_S = 60.0
 _MIN_FRACTION = {TimeUse.OVERHEAD: 0.05, TimeUse.CHECKPOINT_RESTART: 0.05}  # of the wallclock; 0.01 for other time uses
+_MIN_STATE_FRACTION = 0.01  # of the wallclock
 _MAJORITY_OF_LOSS = 0.8  # jobs with this fraction of a loss "account for 80%" of it
 _MIN_TAIL_RATIO = 2.0  # p95 / median of completion times with a long tail
 _MIN_SITE_RATIO = 1.3  # between the medians of sites that differ
@@ -145,15 +146,16 @@ def _no_checkpoint_note(use: TimeUse, history: JobHistory) -> str:
 
 def _wasted_by_state(history: JobHistory, stats: ReportStats) -> Iterator[Finding]:
     """Report which states of the pool, such as TIMEOUT or PREEMPTED, the wasted time belongs to."""
-    wasted = [state for state in stats.states if state.wasted_s >= _MIN_NOTABLE_S]
-    if not wasted:
+    wasted = [state for state in stats.states if state.wasted_s >= _MIN_STATE_FRACTION * stats.wallclock_s]
+    wasted_s = sum(state.wasted_s for state in wasted)
+    if wasted_s < _MIN_NOTABLE_S:
         return
     parts = [
         f"{state.state} {format_slot_hours(state.wasted_s)} ({pluralize(state.executions, 'execution')})"
         for state in wasted
     ]
-    share = sum(state.wasted_s for state in wasted) / stats.wallclock_s
-    yield Finding(f"Wasted slot time by the state in which executions ended: {', '.join(parts)}.", 0.9 * share)
+    text = f"Wasted slot time by the state in which executions ended: {', '.join(parts)}."
+    yield Finding(text, 0.9 * wasted_s / stats.wallclock_s)
 
 
 def _low_efficiency(history: JobHistory, stats: ReportStats) -> Iterator[Finding]:

@@ -80,6 +80,11 @@ def read_history(patterns: Sequence[str], on_progress: ProgressCallback = lambda
     return _LogCollection(on_progress).read(logs, problems)
 
 
+def read_accounting_history(text: str, name: str) -> JobHistory:
+    """Read what sacct printed. Raises UsageError."""
+    return read_slurm_accounting([(name, parse_accounting(text, name))], name)
+
+
 def _find_files(pattern: str) -> list[Path]:
     path = Path(pattern).expanduser()
     if path.is_dir():

@@ -22,6 +22,20 @@ FIELDS = (
     "Suspended", "Timelimit", "NodeList", "NNodes", "AllocCPUS", "NTasks", "AllocTRES", "ReqMem", "TotalCPU", "MaxRSS",
     "Reason",
 )  # fmt: skip
+
+
+def sacct_argv(since: str, until: str = "", user: str = "") -> list[str]:
+    """Return the command that prints the accounting of all executions, with their steps.
+
+    Args:
+        since: A time as sacct takes it: 2026-11-01, 2026-11-01T08:00, now-7days.
+        until: The end; by default, now.
+        user: One user or several with commas; by default, the one who calls it.
+    """
+    options = {"starttime": since, "endtime": until, "user": user, "format": ",".join(FIELDS)}
+    return ["sacct", "--parsable2", "--duplicates", *(f"--{key}={value}" for key, value in options.items() if value)]
+
+
 _REQUIRED = ("JobID", "State", "Start", "End")
 _HEADER = re.compile(r"[^A-Za-z0-9]*([A-Za-z0-9]+)([^A-Za-z0-9]+)")
 _MAX_SHOWN = 60
@@ -160,7 +174,7 @@ def _parse_step(row: Row) -> _Step:
 def _parse_job(job_id: str, row: Row) -> AccountingRecord:
     tres = values.parse_tres(row.get("alloctres") or row.get("reqtres") or "")
     cpus = _read(row, "alloccpus", values.parse_number)
-    if cpus is None:
+    if not cpus:
         cpus = _read(row, "ncpus", values.parse_number) or values.parse_number(tres.get("cpu", ""))
     nodes = _read(row, "nnodes", values.parse_number) or values.parse_number(tres.get("node", "")) or 1.0
     requested = values.parse_memory_bytes(tres.get("mem", ""), default_unit="M")
@@ -190,7 +204,7 @@ def _parse_job(job_id: str, row: Row) -> AccountingRecord:
         suspended_s=_read(row, "suspended", values.parse_duration_s) or 0.0,
         time_limit_s=_read(row, "timelimit", values.parse_duration_s),
         nodes=shorten(node_list) if has_started else "",
-        cpus=cpus,
+        cpus=cpus or None,
         gpus=values.count_gpus(tres) if "alloctres" in row or "reqtres" in row else None,
         cpu_s=_cpu_s(row),
         memory_bytes=requested or None,
