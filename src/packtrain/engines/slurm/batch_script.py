@@ -35,7 +35,7 @@ def render_batch_script(
         "export": "ALL",  # of an environment that has only harmless variables, see `slurm_client`
     }
     directives = "".join(
-        f"#SBATCH --{key}{f'={_quote(value)}' if value else ''}\n" for key, value in {**options, **fixed}.items()
+        f"#SBATCH --{key}{f'={quote_value(value)}' if value else ''}\n" for key, value in {**options, **fixed}.items()
     )
     cache = ["--cache", shlex.quote(settings.cache)] if settings.cache else []
     cache += ["--cache-limit", str(settings.cache_limit_bytes)] if settings.cache_limit_bytes else []
@@ -48,7 +48,7 @@ def render_batch_script(
     )
 
 
-def _quote(value: str) -> str:
+def quote_value(value: str) -> str:
     """Quote a value as sbatch reads it: spaces separate options, and there are no escapes inside quotes."""
     return f'"{value}"' if any(character in value for character in " #") else value
 
