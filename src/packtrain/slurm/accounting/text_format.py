@@ -24,7 +24,7 @@ FIELDS = (
 )  # fmt: skip
 
 
-def sacct_argv(since: str, until: str = "", user: str = "") -> list[str]:
+def accounting_argv(since: str, until: str = "", user: str = "") -> list[str]:
     """Return the command that prints the accounting of all executions, with their steps.
 
     Args:
