@@ -170,6 +170,14 @@ class Cluster:
                 os.kill(pid, signal.SIGKILL)
         return len(pids)
 
+    def kill_processes(self, text: str) -> int:
+        """Kill the cluster's processes, also those of jobs, whose command line has a text; return how many."""
+        pids = [pid for pid, argv in self._processes() if any(text in argument for argument in argv)]
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        return len(pids)
+
     def lose_node(self, node_name: str) -> None:
         """Kill the slurmd of a node and the slurmstepd of its jobs. `start` brings the node back."""
         self.kill_job_steps(node_name)

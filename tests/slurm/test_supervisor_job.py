@@ -88,7 +88,7 @@ def login(cluster, tmp_path):
 def test_job_is_killed_and_requeued(login, cluster):
     job = login.start_run("--detach=job")["supervisor_job"]
     login.wait_until_running()
-    cluster.run(["pkill", "-KILL", "-f", f"supervise {login.run_id}"])
+    assert cluster.kill_processes("--in-job") == 1
     login.wait_for_lease(2)
     cluster.run(["scontrol", "requeue", job])
     login.wait_for_lease(3)
@@ -111,12 +111,12 @@ def test_time_limit(cluster, tmp_path):
     login.wait_for_success()
 
 
-def test_cancelled_job_is_resumed_elsewhere(login, cluster):
+def test_killed_job_is_resumed_elsewhere(login, cluster):
     """Another login node cannot see the process of the supervisor. It takes over when the lease has expired."""
-    login.start_run("--detach=job")
+    job = login.start_run("--detach=job")["supervisor_job"]
     login.wait_until_running()
-    cluster.run(["pkill", "-KILL", "-f", f"supervisor.sh|supervise {login.run_id}"])
-    cluster.run(["scancel", "--name", f"packtrain-{login.run_id}"])
+    assert cluster.kill_processes(f"job{int(job):05}/slurm_script") == 1  # so that the job is not requeued
+    assert cluster.kill_processes("--in-job") == 1
     refused = login.run("resume", "--detach", check=False)
     assert refused.returncode == 3 and "already has a supervisor" in refused.stdout
     expires_at = login.lease().expires_at
@@ -125,6 +125,19 @@ def test_cancelled_job_is_resumed_elsewhere(login, cluster):
     assert login.lease().epoch == 2
     (login.folder / "go").touch()
     login.wait_for_success()
+
+
+def test_cancelled_job_hands_over(login, cluster):
+    """The supervisor releases the lease, and the job does not come back."""
+    job = login.start_run("--detach=job")["supervisor_job"]
+    login.wait_until_running()
+    cluster.run(["scancel", job])
+    cluster.wait_until(lambda: login.lease().is_released, "the supervisor has not handed over")
+    assert not login.status()["supervised"]
+    login.run("resume", "--detach=job")
+    (login.folder / "go").touch()
+    login.wait_for_success()
+    assert login.lease().epoch == 2
 
 
 def test_process_outlives_the_session(login):

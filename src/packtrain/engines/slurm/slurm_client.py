@@ -90,6 +90,14 @@ class SlurmClient:
             return []
         return list(parse_squeue(self._read(squeue_argv(names))))
 
+    def read(self, argv: Sequence[str], timeout_s: float = _TIMEOUT_S) -> str:
+        """Return what a command prints that changes nothing.
+
+        Raises:
+            SlurmUnreachableError: The command failed.
+        """
+        return self._read(argv, timeout_s)
+
     def read_accounting(self, since: str, until: str = "", user: str = "") -> str:
         """Return what sacct prints for `accounting_argv`.
 
@@ -140,8 +148,8 @@ class SlurmClient:
             if result.returncode and _UNREACHABLE.search(message):
                 raise SlurmUnreachableError(message)
 
-    def _read(self, argv: Sequence[str]) -> str:
-        result = self._run(argv)
+    def _read(self, argv: Sequence[str], timeout_s: float = _TIMEOUT_S) -> str:
+        result = self._run(argv, timeout_s)
         if result.returncode:
             raise SlurmUnreachableError(_error_message(result))
         return result.stdout

@@ -10,6 +10,7 @@ import logging
 import math
 import shlex
 from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
 
 from packtrain.engines.slurm.batch_script import quote_value
 from packtrain.engines.slurm.run_settings import SETTINGS_FILE, RunSettings
@@ -53,7 +54,7 @@ def submit_supervisor(
     options = supervisor_options(settings, load_user_config().slurm.supervisor)
     variables = {name: environ[name] for name in _ENV_NAMES if name in environ and name not in secret_names}
     path = folder.slurm / "supervisor.sh"
-    atomic_write(path, render_supervisor_script(run_id, folder, command, options, variables))
+    atomic_write(path, render_supervisor_script(run_id, folder, path, command, options, variables))
     _logger.debug("submit the supervisor of %s: %s", run_id, shlex.join(command))
     return str(SlurmClient(environ).submit(path))
 
@@ -82,13 +83,19 @@ def supervisor_options(settings: RunSettings, config: SlurmSupervisorConfig) -> 
 
 
 def render_supervisor_script(
-    run_id: str, folder: RunFolder, command: Sequence[str], options: Mapping[str, str], variables: Mapping[str, str]
+    run_id: str,
+    folder: RunFolder,
+    path: Path,
+    command: Sequence[str],
+    options: Mapping[str, str],
+    variables: Mapping[str, str],
 ) -> str:
-    """Return the batch script.
+    """Return the batch script, which will be at `path`.
 
     Before the time limit, Slurm sends USR1 to the script: the supervisor hands over, and the job requeues itself. So
     it does after an internal error (exit code 1) or when the supervisor was killed, but not if that happens many times
-    in quick succession. When the job is cancelled, the supervisor hands over, too, and `packtrain resume` continues.
+    in quick succession. Where jobs may not be requeued, it submits itself again. When the job is cancelled, the
+    supervisor hands over, too, and `packtrain resume` continues.
     """
     fixed = {
         "job-name": f"packtrain-{run_id}",
@@ -103,7 +110,7 @@ def render_supervisor_script(
             for key, value in {**options, **fixed}.items()
         ),
         exports="".join(f"export {name}={shlex.quote(value)}\n" for name, value in variables.items()),
-        script=shlex.quote(str(folder.slurm / "supervisor.sh")),
+        requeue='scontrol requeue "$job"' if "requeue" in options else f"sbatch {shlex.quote(str(path))}",
         command=shlex.join(command),
         internal=EXIT_INTERNAL,
     )
@@ -112,12 +119,12 @@ def render_supervisor_script(
 _TEMPLATE = """\
 #!/bin/bash
 {directives}
-job=$SLURM_JOB_ID restarts=${{SLURM_RESTART_COUNT:-0}} requeue=
+job=$SLURM_JOB_ID restarts=${{SLURM_RESTART_COUNT:-0}} requeue= cancelled=
 unset TMPDIR  # that of this job; the run's jobs have their own
 for name in "${{!SLURM_@}}" "${{!SBATCH_@}}"; do [ "$name" = SLURM_CONF ] || unset "$name"; done
 {exports}
 trap 'requeue=1; kill -TERM "$supervisor"' USR1
-trap 'kill -TERM "$supervisor"' TERM
+trap 'cancelled=1; kill -TERM "$supervisor"' TERM
 {command} &
 supervisor=$!
 wait "$supervisor"; code=$?
@@ -126,8 +133,8 @@ while kill -0 "$supervisor" 2>/dev/null; do wait "$supervisor"; code=$?; done  #
 if [ "$code" -eq {internal} ] || [ "$code" -eq 137 ]; then  # an internal error, or killed
     [ "$SECONDS" -lt 60 ] && [ "$restarts" -ge 10 ] || requeue=1
 fi
-if [ -n "$requeue" ]; then
-    scontrol requeue "$job" || sbatch {script}  # a site may forbid requeueing
+if [ -n "$requeue" ] && [ -z "$cancelled" ]; then
+    {requeue}
 fi
 exit "$code"
 """
