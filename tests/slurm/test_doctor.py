@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 
 import pytest
 
 from testbed.slurm.cluster import Cluster
+from tests.slurm.conftest import TWO_CLUSTERS
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("slurm"), pytest.mark.timeout(300)]
 
@@ -22,6 +24,7 @@ def check(cluster, folder, *options):
     return [(result["status"], result["detail"]) for result in results if result["name"] == "slurm"]
 
 
+@pytest.mark.parametrize("session_cluster", TWO_CLUSTERS, indirect=True)
 def test_cluster(cluster, tmp_path):
     results = check(cluster, tmp_path, "--node")
     messages = [message for _, message in results]
@@ -29,13 +32,14 @@ def test_cluster(cluster, tmp_path):
     assert version in messages[0] and "cluster testbed" in messages[0]
     assert ("ok", "sacct answers") in results or not cluster.accounting
     assert any(message.startswith("no accounting database") for message in messages) is not cluster.accounting
-    assert "partition main (default): 3 nodes, 4 GPUs, at most 1 d" in "\n".join(messages)
+    gpus = ", 4 GPUs" if cluster.accounting else ""  # Slurm counts GPUs only for the accounting
+    assert f"partition main (default): 3 nodes{gpus}, at most 24 h" in "\n".join(messages)
     assert any(
         "partition low: " in message and "may be preempted (REQUEUE after 2 s)" in message for message in messages
     )
     assert any("preemptible" in message and "CANCEL" in message for message in messages)
     assert any(message.startswith("arrays of up to 10,000 tasks") for message in messages)
-    assert any(message.endswith("sees this folder") for message in messages)
+    assert any(re.fullmatch(r"n\d sees this folder", message) for message in messages)
     assert any(" has Python 3." in message for message in messages)
     assert not [result for result in results if result[0] == "error"]
 

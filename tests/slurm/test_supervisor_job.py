@@ -12,11 +12,11 @@ from packtrain.store import SqliteStore
 from tests.slurm.conftest import TWO_CLUSTERS
 
 pytestmark = [
-    pytest.mark.parametrize("session_cluster", TWO_CLUSTERS, indirect=True),
     pytest.mark.slow,
     pytest.mark.xdist_group("slurm"),
     pytest.mark.timeout(600),
 ]
+on_newest = pytest.mark.parametrize("session_cluster", TWO_CLUSTERS[-1:], indirect=True)
 WORKFLOW = """
 name: detached
 count: 2
@@ -85,6 +85,7 @@ def login(cluster, tmp_path):
     return Login(cluster, tmp_path)
 
 
+@pytest.mark.parametrize("session_cluster", TWO_CLUSTERS, indirect=True)
 def test_job_is_killed_and_requeued(login, cluster):
     job = login.start_run("--detach=job")["supervisor_job"]
     login.wait_until_running()
@@ -100,6 +101,7 @@ def test_job_is_killed_and_requeued(login, cluster):
     cluster.wait_until(lambda: not cluster.run(["squeue", "-h", "-j", job], check=False).stdout, "the job continues")
 
 
+@on_newest
 def test_time_limit(cluster, tmp_path):
     """The limit is a minute, the shortest that Slurm knows."""
     login = Login(cluster, tmp_path, time="1m")
@@ -111,6 +113,7 @@ def test_time_limit(cluster, tmp_path):
     login.wait_for_success()
 
 
+@on_newest
 def test_killed_job_is_resumed_elsewhere(login, cluster):
     """Another login node cannot see the process of the supervisor. It takes over when the lease has expired."""
     job = login.start_run("--detach=job")["supervisor_job"]
@@ -127,6 +130,7 @@ def test_killed_job_is_resumed_elsewhere(login, cluster):
     login.wait_for_success()
 
 
+@on_newest
 def test_cancelled_job_hands_over(login, cluster):
     """The supervisor releases the lease, and the job does not come back."""
     job = login.start_run("--detach=job")["supervisor_job"]
@@ -140,6 +144,7 @@ def test_cancelled_job_hands_over(login, cluster):
     assert login.lease().epoch == 2
 
 
+@on_newest
 def test_process_outlives_the_session(login):
     """A second supervisor is refused while the first one is alive."""
     assert login.start_run("--detach")["pid"]

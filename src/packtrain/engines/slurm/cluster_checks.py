@@ -162,7 +162,7 @@ def _check_node(client: SlurmClient, folder: Path, settings: SlurmConfig) -> Ite
     with tempfile.NamedTemporaryFile(dir=folder, prefix=".packtrain-doctor-") as file:
         Path(file.name).chmod(0o644)
         script = (
-            f"hostname; test -e {shlex.quote(file.name)} && echo folder; "
+            f"echo $SLURMD_NODENAME; test -e {shlex.quote(file.name)} && echo folder; "
             "python3 -c 'import sys; print(\"python\", *sys.version_info[:2])'; "
             'command -v apptainer >/dev/null && echo apptainer; echo "scratch ${SLURM_TMPDIR:-${TMPDIR:-/tmp}}"'
         )
