@@ -1,14 +1,15 @@
 """The published week on a Slurm cluster: preemption and time limits in place of evictions and holds.
 
-One node per job, which computes as fast as the published job did. When the schedule evicts a node's job, a job of a
-higher partition takes the node for an hour, and Slurm requeues the evicted one. The partition has the published limit
-of 20 hours. The dataset comes from one server; the faults of the federation are left out.
+One node per job, which computes as fast as the published job did. Where the published job was evicted, or stalled or
+was held in a transfer, a job of a higher partition takes the node for an hour, and Slurm requeues the preempted one.
+The partition has the published limit of 20 hours. The dataset comes from one server that has no faults.
 """
 
 from __future__ import annotations
 
 import contextlib
 import math
+import random
 import shutil
 import sys
 import threading
@@ -20,7 +21,7 @@ from harness.measure import print_progress
 from harness.slurm_user import SlurmUser
 from harness.week import arm_metrics, paced_trainer
 from harness.week.arms import MAX_ATTEMPTS, MODEL_FILENAME, N_CHECKPOINTS, S3_ENVIRONMENT, scaled_recovery
-from harness.week.fault_schedule import SETUP_FRACTION, ReplayWeek
+from harness.week.fault_schedule import SETUP_FRACTION, ReplayNode, ReplayWeek
 from packtrain import services
 from packtrain.report.history import JobHistory
 from packtrain.report.readers.files import read_accounting_history
@@ -38,7 +39,7 @@ _POLL_INTERVAL_S = 2.0
 _MAX_HOURS = 60.0
 _TRAIN = "exec {python} {train} --node-seconds {nodes} --weights {url}/{weights} --setup-share {setup}"
 _WORKFLOW = """name: week
-resources: {{tasks: 1, cpusPerTask: 1, memPerCpu: 1GB, gpus: 1}}
+resources: {{tasks: 1, cpusPerTask: 1, memPerCpu: 1GB, gpus: 0}}
 count: {jobs}
 slurm: {{partition: {partition}, time: {minutes}}}
 input: {{http: {{url: "{url}/{archive}"}}, nested: true}}
@@ -59,12 +60,24 @@ cd {out}/$SLURM_ARRAY_TASK_ID; {train} --data $TMPDIR/week-$SLURM_JOB_ID
 """
 
 
+def preemptions_of(week: ReplayWeek) -> Iterator[tuple[float, ReplayNode]]:
+    """Yield time and node of each preemption: one for each eviction, and one for a stall or a hold of a transfer.
+
+    All nodes are there from the beginning, so times count from the start of the node's job.
+    """
+    rng = random.Random(len(week.nodes))
+    for node in week.nodes:
+        yield from ((start - node.opens_at, node) for start, _ in node.evicted_periods)
+        if node.cache_stalls_until[0] or any(start <= node.opens_at < end for start, end in week.director_outages):
+            yield rng.uniform(0.2, 0.95) * node.compute_s, node
+
+
 class SlurmReplay:
     """The cluster, its servers and the schedule. `run_arm` runs one arm and returns its history."""
 
     def __init__(self, folder: Path, week: ReplayWeek, archive: bytes) -> None:
         self._folder, self._week = folder, week
-        nodes = [Node(f"w{node.number}", 1, 4000, 1, "v100", "week") for node in week.nodes]
+        nodes = [Node(_node_name(node), 1, 4000, 0, "", "week") for node in week.nodes]
         self._cluster = Cluster(folder / "cluster", nodes=nodes, accounting=True)
         self._served, self._seconds = folder / "served", folder / "node-seconds"
         for path in (self._served, self._seconds):
@@ -72,7 +85,7 @@ class SlurmReplay:
         (self._served / ARCHIVE).write_bytes(archive)
         (self._served / WEIGHTS).write_bytes(b"weights" * 10_000)
         for node in week.nodes:
-            (self._seconds / f"w{node.number}").write_text(f"{node.compute_s:.3f}")
+            (self._seconds / _node_name(node)).write_text(f"{node.compute_s:.3f}")
         shutil.copy(paced_trainer.__file__, folder / "train.py")
 
     @contextlib.contextmanager
@@ -91,15 +104,15 @@ class SlurmReplay:
     def preempt_jobs(self) -> Iterator[None]:
         """Preempt jobs as the schedule says."""
         finished, started_at = threading.Event(), time.time()
-        preemptions = sorted((start, end, node) for node in self._week.nodes for start, end in node.evicted_periods)
+        preemptions = sorted(preemptions_of(self._week), key=lambda preemption: preemption[0])
 
         def preempt() -> None:
-            for start, end, node in preemptions:
+            for start, node in preemptions:
                 if finished.wait(max(0.0, started_at + start - time.time())):
                     return
-                print_progress(f"  {start / self._week.hour_s:.1f} h: preempting the job on w{node.number}")
-                options = ("-p", _PREEMPTING_PARTITION, "-w", f"w{node.number}", "-o", "/dev/null")
-                self._cluster.run(["sbatch", *options, "--wrap", f"sleep {end - start:.0f}"])
+                print_progress(f"  {start / self._week.hour_s:.1f} h: preempting the job on {_node_name(node)}")
+                options = ("-p", _PREEMPTING_PARTITION, "-w", _node_name(node), "-o", "/dev/null")
+                self._cluster.run(["sbatch", *options, "--wrap", f"sleep {self._week.hour_s:.0f}"])
 
         thread = threading.Thread(target=preempt, daemon=True)
         thread.start()
@@ -139,7 +152,7 @@ class SlurmReplay:
         script = _PLAIN.format(
             out=out, python=sys.executable, url=self._server.url, archive=ARCHIVE, train=self._train_command()
         )
-        options = (f"-p{_PARTITION}", f"--time={self._limit_minutes}", "--gpus-per-node=1", "--mem-per-cpu=1G")
+        options = (f"-p{_PARTITION}", f"--time={self._limit_minutes}", "--mem-per-cpu=1G")
         with self.preempt_jobs():
             user.sbatch("plain-week", f"export TMPDIR=${{TMPDIR:-/tmp}}; {script}", n_jobs, *options)
             self._wait_while(lambda: bool(self._cluster.run(["squeue", "-h", "-n", "plain-week"]).stdout))
@@ -163,6 +176,10 @@ class SlurmReplay:
         started_at = time.time()
         while is_running() and time.time() < started_at + _MAX_HOURS * self._week.hour_s:
             time.sleep(_POLL_INTERVAL_S)
+
+
+def _node_name(node: ReplayNode) -> str:
+    return f"n{node.number + 1}"
 
 
 def _lines_of(accounting: str, job_name: str) -> Iterator[str]:
