@@ -97,6 +97,13 @@ def read_slurm_accounting(since: str, until: str = "", user: str = "") -> str:
     return SlurmClient().read_accounting(since, until, user)
 
 
+def build_plugin(target: Path) -> None:
+    """Write HTCondor's transfer plugin as one file. Raises OSError."""
+    from packtrain.engines import bundle
+
+    bundle.build_plugin(target)
+
+
 def find_run(store: SqliteStore, id_prefix: str) -> RunInfo:
     """Find a run by its id or the beginning of it. Without one, return the newest run, preferably of this folder."""
     runs = store.list_runs()
