@@ -41,9 +41,11 @@ def test_all_ends(cluster, jobs, tmp_path):
         output = cluster.run([sys.executable, "-m", "packtrain", "report", *arguments, "--json"]).stdout
         report = json.loads(output)
         assert report["problems"] == []
-        rows = {ids[number]: row for row in report["jobs"] if (number := row["job"].partition("_")[0]) in ids}
+        tasks = [row["outcome"] for row in report["jobs"] if row["job"].startswith(f"{jobs.ids['array']}_")]
+        assert sorted(tasks) == ["failed", *["succeeded"] * 3]
+        rows = {ids[row["job"]]: row for row in report["jobs"] if row["job"] in ids}
         assert {name: (row["outcome"], row["executions"]) for name, row in rows.items()} == {
-            "success": ("succeeded", 1), "failure": ("failed", 1), "gpus": ("succeeded", 1), "array": ("succeeded", 1),
+            "success": ("succeeded", 1), "failure": ("failed", 1), "gpus": ("succeeded", 1),
             "memory": (rows["memory"]["outcome"], 1), "cancelled": ("removed", 1), "requeued": ("failed", 2),
             "preempted and requeued": ("failed", 2), "preempted": ("evicted", 1), "lost node": ("failed", 2),
             "high priority": ("succeeded", 1), "running": ("running", 1), "waiting": ("queued", 0),
