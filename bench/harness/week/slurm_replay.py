@@ -94,7 +94,11 @@ class SlurmReplay:
             yield self
 
     def run_arm(self, name: str, folder: Path, s3: S3Server) -> JobHistory:
-        user = SlurmUser(self._cluster, folder, **S3_ENVIRONMENT)
+        # Like the waits of `recovery`, the interval of queries is scaled.
+        (self._folder / "config.yaml").write_text(
+            f"slurm: {{queryInterval: {max(1.0, self._week.hour_s / 30):.0f}s}}\n"
+        )
+        user = SlurmUser(self._cluster, folder, PACKTRAIN_CONFIG=str(self._folder / "config.yaml"), **S3_ENVIRONMENT)
         try:
             return ARMS[name](self, user, s3)
         finally:
