@@ -56,7 +56,15 @@ def test_all_ends(cluster, jobs, tmp_path):
     assert 0 < efficiency["cpu"] < 1 and efficiency["memory"] > 0
 
 
-def test_unknown_user(cluster):
-    argv = [sys.executable, "-m", "packtrain", "report", "--since", "now-1hour", "--user", "no-such-user"]
-    result = cluster.run(argv, check=False)
-    assert result.returncode in (2, 4) and "Traceback" not in result.stderr
+@pytest.mark.parametrize(
+    ("arguments", "exit_code", "message"),
+    [
+        (["2001-01-01", "--until", "2001-02-01"], 4, "sacct lists no Slurm jobs from 2001-01-01 to 2001-02-01"),
+        (["now-1hour", "--user", "no-such-user"], 2, "sacct failed: Invalid user id: no-such-user"),
+        (["yesteryear"], 2, "sacct failed: "),
+    ],
+)
+def test_nothing_to_report(cluster, arguments, exit_code, message):
+    result = cluster.run([sys.executable, "-m", "packtrain", "report", "--since", *arguments], check=False)
+    assert result.returncode == exit_code
+    assert message in result.stderr and len(result.stderr.splitlines()) == 1

@@ -56,12 +56,21 @@ class ReportSource:
 
 
 def read_slurm_history(since: str, until: str, user: str) -> JobHistory:
-    """Return the history of jobs in the accounting of this machine's Slurm. Raises UsageError or UnavailableError."""
+    """Return the history of jobs in the accounting of this machine's Slurm.
+
+    Raises:
+        NotFoundError: There are no jobs.
+        UsageError: sacct rejects an argument.
+        UnavailableError: The accounting does not answer.
+    """
     from packtrain import services
 
-    span = f"{since} to {until}" if until else f"since {since}"
+    span = f"from {since} to {until}" if until else f"since {since}"
     text = services.read_slurm_accounting(since, until, user)
-    return read_accounting_history(text, f"Slurm jobs {span}{f' of {user}' if user else ''}")
+    history = read_accounting_history(text, f"Slurm jobs {span}{f' of {user}' if user else ''}")
+    if not history.jobs and not history.problems:
+        raise NotFoundError(f"sacct lists no {history.name}; begin earlier, or name another user with --user")
+    return history
 
 
 def load_history(arguments: tuple[str, ...]) -> JobHistory:
