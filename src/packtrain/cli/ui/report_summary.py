@@ -25,6 +25,7 @@ _LEFT_COLUMN_KEYS = (
     "failed_jobs_s", "held_in_transfer", "held_in_compute", "held_elsewhere",
 )  # fmt: skip
 _RIGHT_COLUMN_KEYS = (
+    "cpu_efficiency", "memory_efficiency",
     "completion_median_s", "completion_mean_s", "completion_p95_s", "completion_max_s",
     "p95_over_median", "max_over_median", "retries", "failed_transfers",
 )  # fmt: skip

@@ -36,7 +36,7 @@ def render_batch_script(
         "export": "ALL",  # of an environment that has only harmless variables, see `slurm_client`
     }
     directives = "".join(
-        f"#SBATCH --{key}{f'={_quote(value)}' if value else ''}\n" for key, value in {**options, **fixed}.items()
+        f"#SBATCH --{key}{f'={quote_value(value)}' if value else ''}\n" for key, value in {**options, **fixed}.items()
     )
     agent_options = [f"--announced {signal_s}"] if (signal_s := announced_s(options)) else []
     agent_options += [f"--kill-wait {settings.kill_wait_s}"] if settings.kill_wait_s else []
@@ -51,7 +51,7 @@ def render_batch_script(
     )
 
 
-def _quote(value: str) -> str:
+def quote_value(value: str) -> str:
     """Quote a value as sbatch reads it: spaces separate options, and there are no escapes inside quotes."""
     return f'"{value}"' if any(character in value for character in " #") else value
 

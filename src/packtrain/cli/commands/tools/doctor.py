@@ -42,10 +42,12 @@ class CheckResult:
 
 
 @click.command(name="doctor")
+@click.option("--node", "with_node", is_flag=True, help="Also check a node of the Slurm cluster, with a short srun.")
 @json_option
-def command(as_json: bool) -> None:
+def command(with_node: bool, as_json: bool) -> None:
     """Check this machine's setup. Exits with 1 if a problem must be fixed first."""
     results = [result for check in _CHECKS for result in check()]
+    results += _check_slurm(with_node)
     print_result(as_json, [asdict(result) for result in results], lambda out: _print_results(out, results))
     if any(result.status == ERROR for result in results):
         raise click.exceptions.Exit(1)
@@ -104,8 +106,6 @@ def _check_engines() -> Iterator[CheckResult]:
         OK,
         f"{formatting.pluralize(machine.cpus, 'CPU')}, {formatting.format_size(machine.memory_mb * 2**20)}, {gpus}",
     )
-    if shutil.which("sbatch"):
-        yield CheckResult("slurm", WARNING, "sbatch is installed", "this version cannot run on Slurm yet")
     if machine.supports_containers:
         yield CheckResult("containers", OK, f"Apptainer: {shutil.which('apptainer')}")
     else:
@@ -120,6 +120,15 @@ def _check_pool() -> Iterator[CheckResult]:
         yield from (
             CheckResult("htcondor", check.status, check.message, check.hint) for check in services.check_access_point()
         )
+
+
+def _check_slurm(with_node: bool) -> Iterator[CheckResult]:
+    """Check the cluster if Slurm is installed."""
+    if shutil.which("sbatch"):
+        checks = services.check_slurm_cluster(with_node=with_node)
+        yield from (CheckResult("slurm", check.status, check.message, check.hint) for check in checks)
+    elif with_node:
+        yield CheckResult("slurm", ERROR, "sbatch was not found", "run this on a login node of a Slurm cluster")
 
 
 def _check_python() -> Iterator[CheckResult]:
