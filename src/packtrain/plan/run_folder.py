@@ -8,8 +8,8 @@
   htcondor/                         runs on HTCondor only: run_settings.json, ATTEMPT.sub and .items (what was
                                     submitted, named by its first attempt), event.log, skeleton/ (empty copies of all
                                     outputs), inputs/ (inputs that the access point sends)
-  slurm/                            runs on Slurm only: NAME.sh and NAME.json (what was submitted, by job name),
-                                    status.jsonl (what Slurm reported)
+  slurm/                            runs on Slurm only: run_settings.json, NAME.sh and NAME.json (what was submitted,
+                                    by job name), status.jsonl (what Slurm reported)
   indexes/                          indexes of inputs with `mode: stream`
   secrets/NAME                      0700, files 0600; removed when the run ends
   jobs/JOB/

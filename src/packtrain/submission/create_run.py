@@ -13,6 +13,7 @@ from packtrain import notifications
 from packtrain.engines.bundle import build_agent, write_launcher
 from packtrain.engines.htcondor import run_setup, shell_runner
 from packtrain.engines.htcondor.condor_client import load_bindings
+from packtrain.engines.slurm.run_settings import SETTINGS_FILE
 from packtrain.events import Event, kinds, new_emitter_id
 from packtrain.plan import Plan, RunFolder, write_plan
 from packtrain.planner.credentials.secret_sources import write_secret_sources, write_secrets
@@ -47,6 +48,8 @@ def create_run(submission: Submission, store: SqliteStore, notify_target: str | 
             shell_runner.write_scripts(plan, folder)
     else:
         _write_job_plans(plan, folder)
+    if submission.slurm_settings:
+        submission.slurm_settings.write(folder.slurm / SETTINGS_FILE)
     build_agent(folder.agent)
     write_launcher(folder.launcher)
     run_info = RunInfo(plan.run, plan.name, plan.engine, folder.root, time.time())

@@ -6,12 +6,13 @@
 #SBATCH --gpus-per-node=1
 #SBATCH --time=0-02:01:00
 #SBATCH --signal=B:USR1@120
-#SBATCH --comment="packtrain run-1"
+#SBATCH --requeue
+#SBATCH --licenses="a b"
 #SBATCH --job-name=pt-run-1-0123abcd
+#SBATCH --comment="packtrain run-1"
 #SBATCH --array=0-2
 #SBATCH --output="/shared/my runs/run-1/slurm/pt-run-1-0123abcd.out"
 #SBATCH --open-mode=append
-#SBATCH --requeue
 #SBATCH --export=ALL
 
 # Run the attempt that the task's line in the tasks file names: job id, attempt id.

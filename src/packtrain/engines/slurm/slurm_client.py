@@ -15,11 +15,11 @@ from pathlib import Path
 
 from packtrain.engines.job_environment import job_environment
 from packtrain.errors import FailedError, UnavailableError, UsageError
+from packtrain.slurm.cluster_config import CONFIG_ARGV, TMP_DISK_ARGV, ClusterConfig, parse_cluster_config
 from packtrain.slurm.squeue import TaskStatus, parse_squeue, squeue_argv
 
 _logger = logging.getLogger("packtrain.engines.slurm")
 _TIMEOUT_S = 120.0  # above the time after which Slurm's commands give up themselves
-_DEFAULT_MAX_ARRAY_SIZE = 1001
 # The submission may have been accepted although its answer was lost.
 _UNREACHABLE = re.compile(
     r"Socket timed out|Unable to contact|Connection refused|Connection reset|Zero Bytes were transmitted|"
@@ -79,10 +79,7 @@ class SlurmClient:
         """
         if not names:
             return []
-        result = self._run(squeue_argv(names))
-        if result.returncode:
-            raise SlurmUnreachableError(_error_message(result))
-        return list(parse_squeue(result.stdout))
+        return list(parse_squeue(self._read(squeue_argv(names))))
 
     def terminate(self, native_ids: Sequence[str]) -> None:
         """Send SIGTERM to the agents of running tasks. Slurm does not end the jobs by itself then."""
@@ -96,10 +93,13 @@ class SlurmClient:
         """Release held tasks."""
         self._act(["scontrol", "release"], native_ids)
 
-    def max_array_size(self) -> int:
-        """Return the site's maximum number of tasks in an array."""
-        match = re.search(r"^MaxArraySize\s*=\s*(\d+)", self._run(["scontrol", "show", "config"]).stdout, re.MULTILINE)
-        return max(1, int(match[1]) - 1) if match else _DEFAULT_MAX_ARRAY_SIZE - 1
+    def read_config(self) -> ClusterConfig:
+        """Return the configuration of the cluster.
+
+        Raises:
+            SlurmUnreachableError: Slurm does not answer.
+        """
+        return parse_cluster_config(*(self._read(argv) for argv in (CONFIG_ARGV, TMP_DISK_ARGV)))
 
     def _act(self, argv: Sequence[str], native_ids: Sequence[str], max_ids: int = 500) -> None:
         for start in range(0, len(native_ids), max_ids):
@@ -107,6 +107,12 @@ class SlurmClient:
             message = _error_message(result)
             if result.returncode and _UNREACHABLE.search(message):
                 raise SlurmUnreachableError(message)
+
+    def _read(self, argv: Sequence[str]) -> str:
+        result = self._run(argv)
+        if result.returncode:
+            raise SlurmUnreachableError(_error_message(result))
+        return result.stdout
 
     def _run(self, argv: Sequence[str]) -> subprocess.CompletedProcess[str]:
         _logger.debug("%s", " ".join(argv[:8]))

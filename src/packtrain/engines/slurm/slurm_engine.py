@@ -13,7 +13,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from packtrain.engines.api import Capabilities, SubmitRequest
 from packtrain.engines.slurm import submissions
-from packtrain.engines.slurm.batch_script import SlurmSettings, render_batch_script, sbatch_options
+from packtrain.engines.slurm.batch_script import render_batch_script
+from packtrain.engines.slurm.run_settings import SETTINGS_FILE, RunSettings
+from packtrain.engines.slurm.sbatch_options import sbatch_options
 from packtrain.engines.slurm.slurm_client import SlurmClient, SlurmUnreachableError, SubmitLimitError
 from packtrain.engines.slurm.status_log import LOST, REJECTED, StatusLog, StatusRecord
 from packtrain.engines.slurm.submissions import ArraySubmission, Task
@@ -49,9 +51,7 @@ class SlurmEngine:
         plan: The plan of the run.
         folder: The folder of the run, on a file system that the nodes share.
         client: Calls Slurm's commands.
-        settings: The cluster's peculiarities.
-        disk_mb: Disk space that each job needs on its node; 0 if unknown.
-        query_interval_s: Minimum time between two queries of the queue.
+        settings: The settings of the run; None: those in its folder.
         retry_interval_s: How long to wait before a controller that did not answer is called again.
     """
 
@@ -61,15 +61,13 @@ class SlurmEngine:
         folder: RunFolder,
         client: SlurmClient | None = None,
         *,
-        settings: SlurmSettings | None = None,
-        disk_mb: int = 0,
-        query_interval_s: float = 10.0,
+        settings: RunSettings | None = None,
         retry_interval_s: float = 10.0,
     ) -> None:
         self.capabilities = CAPABILITIES
         self._plan, self._folder, self._client = plan, folder, client or SlurmClient()
-        self._settings, self._disk_mb = settings or SlurmSettings(), disk_mb
-        self._query_interval_s, self._retry_interval_s = query_interval_s, retry_interval_s
+        self._settings = settings or _read_settings(plan, folder)
+        self._retry_interval_s = retry_interval_s
         self._log, self._tracker = StatusLog(folder.slurm / "status.jsonl"), TaskTracker()
         self._known: dict[str, ArraySubmission] = {}  # by name
         self._array_jobs: dict[str, int] = {}  # numbers of the arrays that sbatch or squeue reported, by name
@@ -146,7 +144,7 @@ class SlurmEngine:
             return
         groups: dict[tuple[tuple[str, str], ...], list[Task]] = {}
         for request in self._queue.values():
-            options = sbatch_options(request.job, request.overrides, self._disk_mb, self._plan.slurm, self._settings)
+            options = sbatch_options(request.job, request.overrides, self._settings)
             groups.setdefault(tuple(options.items()), []).append(Task(request.attempt_id, request.job.id))
         try:
             for options_key, tasks in groups.items():
@@ -157,7 +155,7 @@ class SlurmEngine:
 
     def _array_size(self) -> int:
         if self._max_array is None:
-            self._max_array = self._client.max_array_size()
+            self._max_array = self._client.read_config().max_array_tasks
         return self._max_array
 
     def _submit_array(self, tasks: tuple[Task, ...], options: Mapping[str, str]) -> None:
@@ -202,7 +200,7 @@ class SlurmEngine:
     def _query(self) -> None:
         names = self._tracker.unfinished_names()
         factor = _MANY_TASKS_FACTOR if len(self._tracker.unfinished()) > _MANY_TASKS else 1
-        self._next_query_at = time.monotonic() + factor * self._query_interval_s
+        self._next_query_at = time.monotonic() + factor * self._settings.query_interval_s
         try:
             statuses = self._client.query(names)
         except SlurmUnreachableError as error:
@@ -309,6 +307,11 @@ class SlurmEngine:
             return tracked.status.native_id
         array_job = self._array_jobs.get(tracked.submission)
         return f"{array_job}_{tracked.index}" if array_job else ""
+
+
+def _read_settings(plan: Plan, folder: RunFolder) -> RunSettings:
+    path = folder.slurm / SETTINGS_FILE
+    return RunSettings.read(path) if path.exists() else RunSettings.for_plan(plan)
 
 
 def _newest_statuses(statuses: Iterable[TaskStatus]) -> dict[tuple[str, int], TaskStatus]:

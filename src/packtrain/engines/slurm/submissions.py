@@ -18,7 +18,7 @@ from packtrain.fileutil import atomic_write
 from packtrain.plan import RunFolder
 
 _NAME_FORBIDDEN = re.compile(r"[^A-Za-z0-9._-]")
-_RECORD_SUFFIX = ".json"
+_NAME_PREFIX, _RECORD_SUFFIX = "pt-", ".json"
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class ArraySubmission:
 
 def new_name(run: str) -> str:
     """Return a job name that no other submission has."""
-    return f"pt-{_NAME_FORBIDDEN.sub('-', run)[:80]}-{os.urandom(4).hex()}"
+    return f"{_NAME_PREFIX}{_NAME_FORBIDDEN.sub('-', run)[:80]}-{os.urandom(4).hex()}"
 
 
 def write_submission(submission: ArraySubmission, script: str, folder: RunFolder) -> Path:
@@ -74,7 +74,7 @@ def script_path(submission: ArraySubmission, folder: RunFolder) -> Path:
 def read_submissions(folder: RunFolder, known_names: Iterable[str] = ()) -> Iterator[ArraySubmission]:
     """Yield the stored submissions of a run, except those with known names."""
     known = set(known_names)
-    for path in sorted(folder.slurm.glob(f"*{_RECORD_SUFFIX}")):
+    for path in sorted(folder.slurm.glob(f"{_NAME_PREFIX}*{_RECORD_SUFFIX}")):
         if path.stem not in known:
             record = json.loads(path.read_text(encoding="utf-8"))
             yield ArraySubmission(record["name"], tuple(Task(*task) for task in record["tasks"]))

@@ -146,6 +146,9 @@ FolderName = Annotated[
         r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}", "becomes a folder's name: letters, digits, `.`, `_`, `-` only"
     ),
 ]
+SbatchOption = Annotated[
+    Str, _pattern_validator(r"[a-z][a-z0-9-]+", "should be a long option of sbatch without its dashes, e.g. partition")
+]
 VersionNumber = Annotated[Str, _pattern_validator(r"\d+(\.\d+){0,3}", "should be a version such as 8.0 or 525.60")]
 Sha256 = Annotated[Str, AfterValidator(partial(parse_digest, "sha256"))]
 Md5 = Annotated[Str, AfterValidator(partial(parse_digest, "md5"))]

@@ -17,6 +17,7 @@ from packtrain.spec.models.field_types import (
     Megabytes,
     NonNegativeInt,
     PositiveInt,
+    SbatchOption,
     Seconds,
     SpecModel,
     Str,
@@ -182,8 +183,8 @@ class Workflow(SpecModel):
     """The default environment of commands."""
     htcondor: dict[Str, StrOrEmpty] = Field(default_factory=dict)
     """Further HTCondor submit commands."""
-    slurm: dict[Str, StrOrEmpty] = Field(default_factory=dict)
-    """Options for Slurm's sbatch."""
+    slurm: dict[SbatchOption, StrOrEmpty] = Field(default_factory=dict)
+    """Options of Slurm's sbatch by long name, e.g. partition; true: without a value, false: left out."""
     steps: tuple[StepEntry, ...]
     """Steps of the job, in order."""
 
