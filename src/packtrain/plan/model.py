@@ -227,6 +227,7 @@ class EnvironmentConfig:
     container: Optional[Container] = None
     setup: str = ""  # shell lines before each command, e.g. `module load`
     path: tuple[str, ...] = ()  # prepended to PATH
+    inherit: tuple[str, ...] = ()  # names or patterns of variables of the shell in which packtrain was called
 
 
 @dataclass(frozen=True)
@@ -257,8 +258,9 @@ class RunAction:
     container: Optional[Container] = None
     env: tuple[EnvVar, ...] = ()
     work_dir: str = ""  # absolute, or relative to the sandbox; empty: the sandbox
-    stdout: str = ""  # file below the output folder that also receives the output
+    stdout: str = ""  # file that also receives the output: below the output folder, or absolute with ${VARIABLES}
     stderr: str = ""
+    append_logs: bool = False  # append to absolute `stdout` and `stderr`
     collect: tuple[CollectedOutput, ...] = ()  # files that become outputs when the command has ended
     kind: str = field(default="run", init=False)
 

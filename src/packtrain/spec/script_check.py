@@ -15,23 +15,27 @@ _NON_FAILING_TEXT = """
     wait unset export deactivate module conda hostname pwd popd pushd sync nvidia-smi
 """
 _NON_FAILING_COMMANDS = frozenset(_NON_FAILING_TEXT.split())
+_ASSIGNMENT = re.compile(r"(export\s+)?\w+=\S*$")
 _BLOCK_ENDS = ("fi", "done", "esac", "}", ")", ";;")
 
 
 @dataclass(frozen=True)
-class MaskingCommand:
-    """The last command of a script, whose exit code hides failures of earlier commands."""
+class LastCommand:
+    """The last command of a script, whose exit code may hide failures of earlier commands."""
 
     line: int
     command: str
 
 
-def find_masking_command(script: str) -> MaskingCommand | None:
-    """Return the last command of a script if it succeeds regardless of the commands before it."""
+def may_hide_failures(script: str) -> bool:
+    """Return whether a script is one of a shell that continues after a failed command."""
     shebang = _SHEBANG.match(script)
-    if not shebang or _ERREXIT.search(script) or re.search(r"(?:^|\s)-[a-z]*e", shebang.group(1)):
-        return None
-    last = _last_command(script)
+    return bool(shebang and not _ERREXIT.search(script) and not re.search(r"(?:^|\s)-[a-z]*e", shebang.group(1)))
+
+
+def find_masking_command(script: str) -> LastCommand | None:
+    """Return the last command of a script if it succeeds regardless of the commands before it."""
+    last = find_last_command(script) if may_hide_failures(script) else None
     if last is None or "||" in last.command or "&&" in last.command:
         return None
     argv = last.command.split()
@@ -39,7 +43,14 @@ def find_masking_command(script: str) -> MaskingCommand | None:
     return last if is_masking else None
 
 
-def _last_command(script: str) -> MaskingCommand | None:
+def has_several_commands(script: str) -> bool:
+    """Return whether a script has commands before its last one, other than assignments."""
+    lines = (line.strip() for line in re.sub(r"\\\n", " ", script).split("\n"))
+    commands = [line for line in lines if line and not line.startswith("#") and not _ASSIGNMENT.match(line)]
+    return len(commands) > 1
+
+
+def find_last_command(script: str) -> LastCommand | None:
     """Return the last command, or None if the script ends with a loop or a condition."""
     lines = script.split("\n")
     for number in range(len(lines), 0, -1):
@@ -50,5 +61,5 @@ def _last_command(script: str) -> MaskingCommand | None:
             number -= 1
             text = lines[number - 1].strip().removesuffix("\\") + text
         command = text.split(";")[-1].strip()
-        return None if not command or command.split()[0] in _BLOCK_ENDS else MaskingCommand(number, command)
+        return None if not command or command.split()[0] in _BLOCK_ENDS else LastCommand(number, command)
     return None

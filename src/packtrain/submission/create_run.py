@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import shutil
 import time
 from collections.abc import Iterable
@@ -16,6 +17,7 @@ from packtrain.engines.htcondor.condor_client import load_bindings
 from packtrain.engines.slurm.run_settings import SETTINGS_FILE
 from packtrain.events import Event, kinds, new_emitter_id
 from packtrain.plan import Plan, RunFolder, write_plan
+from packtrain.plan.secret_files import write_inherited_variables
 from packtrain.planner.credentials.secret_sources import write_secret_sources, write_secrets
 from packtrain.store import RunInfo, SqliteStore
 from packtrain.submission.prepare import Submission
@@ -38,6 +40,8 @@ def create_run(submission: Submission, store: SqliteStore, notify_target: str | 
     (folder.root.parent.parent / ".gitignore").write_text("*\n", encoding="utf-8")
     write_secrets(folder.secrets, submission.secret_values)
     write_secret_sources(folder.secret_sources, submission.secret_sources, submission.workflow_dir)
+    if any(job.environment.inherit for job in plan.jobs):
+        write_inherited_variables(folder.secrets, os.environ)
     _copy_files(submission.index_paths, folder.indexes)
     write_plan(plan, folder.plan)
     if notify_target:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 from packtrain.engines.slurm.run_settings import RunSettings
 from packtrain.plan import RunFolder
+from packtrain.slurm.batchfile.directives import render_directives
 
 TASKS_SUFFIX = ".tasks"
 
@@ -29,28 +30,20 @@ def render_batch_script(
     fixed = {
         "job-name": name,
         "comment": f"packtrain {folder.root.name}",
-        "array": f"0-{n_tasks - 1}",
+        "array": f"0-{n_tasks - 1}{options.get('array', '')}",  # the option has only the limit, e.g. %4
         "output": str(folder.slurm / f"{name}.out"),
         "open-mode": "append",
         "export": "ALL",  # of an environment that has only harmless variables, see `slurm_client`
     }
-    directives = "".join(
-        f"#SBATCH --{key}{f'={_quote(value)}' if value else ''}\n" for key, value in {**options, **fixed}.items()
-    )
     cache = ["--cache", shlex.quote(settings.cache)] if settings.cache else []
     cache += ["--cache-limit", str(settings.cache_limit_bytes)] if settings.cache_limit_bytes else []
     return _TEMPLATE.format(
-        directives=directives,
+        directives=render_directives({**options, **fixed}),
         root=shlex.quote(str(folder.root)),
         tasks=shlex.quote(str(folder.slurm / f"{name}{TASKS_SUFFIX}")),
         scratch=settings.scratch,
         cache=" ".join(["", *cache]),
     )
-
-
-def _quote(value: str) -> str:
-    """Quote a value as sbatch reads it: spaces separate options, and there are no escapes inside quotes."""
-    return f'"{value}"' if any(character in value for character in " #") else value
 
 
 _TEMPLATE = """\
