@@ -8,6 +8,7 @@ nor a comment. The arguments are then read as on a command line.
 from __future__ import annotations
 
 import re
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
@@ -121,8 +122,9 @@ def _read_argument(text: str, position: int) -> tuple[str, int]:
 
 def _parse_arguments(arguments: list[tuple[str, int]], report: DiagnosticReport) -> Iterator[Directive]:
     """Read arguments as getopt does: `--name=value`, `--name value`, `-nVALUE`, `-n VALUE`, several flags as `-HQ`."""
-    rest = iter(arguments)
-    for argument, line in rest:
+    rest = deque(arguments)
+    while rest:
+        argument, line = rest.popleft()
         if argument.startswith("--") and argument != "--":
             yield from _parse_long(argument[2:], line, rest, report)
         elif argument.startswith("-") and argument not in ("-", "--"):
@@ -132,7 +134,7 @@ def _parse_arguments(arguments: list[tuple[str, int]], report: DiagnosticReport)
             report.add(Position(line), ERROR, f"{argument[:60]!r} is not an option", hint)
 
 
-def _parse_long(text: str, line: int, rest: Iterator[tuple[str, int]], report: DiagnosticReport) -> Iterator[Directive]:
+def _parse_long(text: str, line: int, rest: deque[tuple[str, int]], report: DiagnosticReport) -> Iterator[Directive]:
     name, equals, value = text.partition("=")
     matches = find_options(name)
     if len(matches) > 1:
@@ -145,6 +147,8 @@ def _parse_long(text: str, line: int, rest: Iterator[tuple[str, int]], report: D
         report.add(Position(line), WARNING, message, suggestion)
         if not re.fullmatch(r"[a-z][a-z0-9-]+", name):
             report.add(Position(line), ERROR, f"--{name[:60]} is not the name of an option")
+        elif not equals and rest and not rest[0][0].startswith("-"):
+            yield from _with_next_argument(name, line, rest, report)
         else:
             yield Directive(name, value, line)
         return
@@ -158,7 +162,7 @@ def _parse_long(text: str, line: int, rest: Iterator[tuple[str, int]], report: D
 
 
 def _parse_short(
-    letters: str, line: int, rest: Iterator[tuple[str, int]], report: DiagnosticReport
+    letters: str, line: int, rest: deque[tuple[str, int]], report: DiagnosticReport
 ) -> Iterator[Directive]:
     for index, letter in enumerate(letters):
         name = SHORT_OPTIONS.get(letter)
@@ -177,19 +181,23 @@ def _parse_short(
 
 
 def _with_next_argument(
-    name: str, line: int, rest: Iterator[tuple[str, int]], report: DiagnosticReport
+    name: str, line: int, rest: deque[tuple[str, int]], report: DiagnosticReport
 ) -> Iterator[Directive]:
-    following = next(rest, None)
-    if following is None:
-        report.add(Position(line), ERROR, f"--{name} needs an argument")
+    if rest:
+        yield Directive(name, rest.popleft()[0], line)
     else:
-        yield Directive(name, following[0], line)
+        report.add(Position(line), ERROR, f"--{name} needs an argument")
 
 
 def render_directives(options: Mapping[str, str] | Iterable[tuple[str, str]]) -> str:
     """Return `#SBATCH` lines for options by long name. An empty value means an option without an argument."""
     pairs = options.items() if isinstance(options, Mapping) else options
-    return "".join(f"{PREFIX} --{name}{f'={_quote(value)}' if value else ''}\n" for name, value in pairs)
+    return "".join(f"{PREFIX} --{name}{_render_value(name, value)}\n" for name, value in pairs)
+
+
+def _render_value(name: str, value: str) -> str:
+    requires_argument = name in OPTIONS and OPTIONS[name].argument is Argument.REQUIRED
+    return f"={_quote(value)}" if value or requires_argument else ""
 
 
 def _quote(value: str) -> str:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 from packtrain.slurm.batchfile import values
 from packtrain.slurm.batchfile.parsed_batch import ParsedBatch
 from packtrain.spec.converted_file import WorkflowDraft
@@ -14,18 +12,16 @@ COLUMN = "task"
 
 def add_jobs(batch: ParsedBatch, draft: WorkflowDraft) -> dict[str, str]:
     """Add `matrix` to the workflow and return the variables of the script that describe the array."""
-    no_array: tuple[tuple[int, ...], int] = ((), 0)
-    indexes, limit = batch.parse("array", values.parse_array, no_array)
-    if not indexes:
+    array = batch.parse("array", values.parse_array, values.ArrayIndexes())
+    if not array.indexes:
         return {}
-    draft.set_value(("matrix",), {COLUMN: [str(index) for index in indexes]}, batch.position("array"))
-    if limit:
-        draft.set_value(("slurm", "array"), f"%{limit}", batch.position("array"))
-    steps = {later - earlier for earlier, later in pairwise(indexes)}
+    draft.set_value(("matrix",), {COLUMN: [str(index) for index in array.indexes]}, batch.position("array"))
+    if array.limit:
+        draft.set_value(("slurm", "array"), f"%{array.limit}", batch.position("array"))
     return {
         "SLURM_ARRAY_TASK_ID": f"{{{COLUMN}}}",
-        "SLURM_ARRAY_TASK_COUNT": str(len(indexes)),
-        "SLURM_ARRAY_TASK_MIN": str(indexes[0]),
-        "SLURM_ARRAY_TASK_MAX": str(indexes[-1]),
-        "SLURM_ARRAY_TASK_STEP": str(steps.pop() if len(steps) == 1 else 1),
+        "SLURM_ARRAY_TASK_COUNT": str(len(array.indexes)),
+        "SLURM_ARRAY_TASK_MIN": str(array.indexes[0]),
+        "SLURM_ARRAY_TASK_MAX": str(array.indexes[-1]),
+        "SLURM_ARRAY_TASK_STEP": str(array.step),
     }

@@ -16,7 +16,11 @@ from packtrain.spec.script_check import find_last_command, find_masking_command,
 
 _INPUT = "script"
 _FOLDER = "batch"
-_ARRAY_VARIABLES = "JOB_ID TASK_COUNT TASK_ID TASK_MAX TASK_MIN TASK_STEP"
+_OWN_VARIABLES = ("SLURM_OPEN_MODE", "SLURM_TIME_FORMAT")  # of packtrain's own call of sbatch
+_ARRAY_VARIABLES = (
+    "SLURM_ARRAY_JOB_ID", "SLURM_ARRAY_TASK_COUNT", "SLURM_ARRAY_TASK_ID", "SLURM_ARRAY_TASK_MAX",
+    "SLURM_ARRAY_TASK_MIN", "SLURM_ARRAY_TASK_STEP",
+)  # fmt: skip
 
 
 def add_program(
@@ -57,9 +61,8 @@ def add_program(
 
 
 def _build_command(batch: ParsedBatch, is_array: bool) -> str:
-    lines = []
-    if not is_array:  # the array that packtrain submits is not the script's
-        lines.append("unset " + " ".join(f"SLURM_ARRAY_{name}" for name in _ARRAY_VARIABLES.split()))
+    # A script that is no array must not see the array that packtrain submits.
+    lines = [f"unset {' '.join(_OWN_VARIABLES if is_array else (*_OWN_VARIABLES, *_ARRAY_VARIABLES))}"]
     script = f'"$STORAGE_PATH"/{_FOLDER}/{shlex.quote(batch.script_name)}'
     stdin = batch.value("input")
     redirection = f" < {shlex.quote(stdin)}" if stdin and stdin != "/dev/null" else ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from dataclasses import dataclass
 
 _MAX_ARRAY_TASKS = 100_000
 _TIME = re.compile(r"(?:(\d{1,6})-)?(\d{1,9})(?::(\d{1,4}))?(?::(\d{1,4}))?")
@@ -75,8 +76,23 @@ def _split_gres(text: str) -> list[str]:
     return re.findall(r"(?:[^,(]|\([^)]*\)?)+", text)
 
 
-def parse_array(text: str) -> tuple[tuple[int, ...], int]:
-    """Return the indexes of `1-10:2%4`, sorted, and the limit of running tasks (0 for none)."""
+@dataclass(frozen=True)
+class ArrayIndexes:
+    """A parsed `--array`.
+
+    Attributes:
+        indexes: The array indexes, sorted; empty for no array.
+        limit: How many tasks may run at once; 0 for any number.
+        step: What Slurm calls the step: the first number after a colon, or 1.
+    """
+
+    indexes: tuple[int, ...] = ()
+    limit: int = 0
+    step: int = 1
+
+
+def parse_array(text: str) -> ArrayIndexes:
+    """Return the indexes of `1-10:2%4`."""
     ranges, percent, limit = text.partition("%")
     if percent and not re.fullmatch(r"\d{1,9}", limit):
         raise ValueError(f"should end with a number after %, but is {text[:40]!r}")
@@ -91,4 +107,5 @@ def parse_array(text: str) -> tuple[tuple[int, ...], int]:
         indexes.update(range(first, last + 1, step))
     if len(indexes) > _MAX_ARRAY_TASKS:
         raise ValueError(f"should have at most {_MAX_ARRAY_TASKS} indexes, but has {len(indexes)}")
-    return tuple(sorted(indexes)), int(limit or 0)
+    first_step = re.search(r":(\d+)", ranges)
+    return ArrayIndexes(tuple(sorted(indexes)), int(limit or 0), int(first_step[1]) if first_step else 1)
