@@ -17,6 +17,7 @@ from packtrain.engines.htcondor.condor_client import CondorClient
 from packtrain.engines.local import LocalEngine, capabilities
 from packtrain.engines.slurm import CAPABILITIES as SLURM
 from packtrain.engines.slurm import SlurmEngine
+from packtrain.engines.slurm import capabilities_for as slurm_capabilities_for
 from packtrain.errors import NotFoundError, UnavailableError, UsageError
 from packtrain.plan import Plan, RunFolder, read_plan
 from packtrain.state import RunState
@@ -43,7 +44,9 @@ def engine_capabilities(name: str, plan: Plan | None = None) -> Capabilities:
         raise UsageError(f"there is no engine {name!r}; available are {', '.join(ENGINE_NAMES)}")
     if name == "htcondor":
         return capabilities_for(plan) if plan else HTCONDOR
-    return SLURM if name == "slurm" else capabilities()
+    if name == "slurm":
+        return slurm_capabilities_for(plan) if plan else SLURM
+    return capabilities()
 
 
 def make_engine(run_info: RunInfo, plan: Plan) -> Engine:

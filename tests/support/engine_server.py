@@ -15,7 +15,7 @@ from typing import Any
 from packtrain.engines.api import Engine
 from packtrain.engines.htcondor import HtcondorEngine
 from packtrain.engines.slurm import SlurmEngine
-from packtrain.engines.slurm.run_settings import RunSettings
+from packtrain.engines.slurm.run_settings import SETTINGS_FILE, RunSettings
 from packtrain.plan import Plan, RunFolder, read_plan
 
 
@@ -32,7 +32,9 @@ def main() -> None:
 
 def _make_engine(plan: Plan, folder: RunFolder) -> Engine:
     if plan.engine == "slurm":
-        settings = replace(RunSettings.for_plan(plan), query_interval_s=0.2)
+        path = folder.slurm / SETTINGS_FILE
+        settings = RunSettings.read(path) if path.exists() else RunSettings.for_plan(plan)
+        settings = replace(settings, query_interval_s=0.2)
         return SlurmEngine(plan, folder, settings=settings, retry_interval_s=1.0)
     return HtcondorEngine(plan, folder)
 

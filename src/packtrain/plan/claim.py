@@ -55,10 +55,10 @@ def is_claimed(attempt_folder: AttemptFolder) -> bool:
     return attempt_folder.claim.exists()
 
 
-def is_claim_held(attempt_folder: AttemptFolder) -> bool:
-    """Return True while the agent, or the guard that ends its steps, is alive."""
+def is_claim_held(attempt_folder: AttemptFolder, execution: int = 1) -> bool:
+    """Return True while the agent of an execution, or the guard that ends its steps, is alive."""
     try:
-        with open(attempt_folder.claim, "rb") as file:
+        with open(attempt_folder.execution_claim(execution), "rb") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except FileNotFoundError:
         return False

@@ -135,7 +135,7 @@ def prepare(
             diagnostics.add((*runner.problems, *find_problems(plan, settings, CondorClient(), draft.source_map)))
         if engine == "slurm":
             slurm_config, cluster = load_user_config().slurm, SlurmClient().read_config()
-            setup = set_up_run(plan, slurm_config, cluster, summary.disk_bytes, draft.source_map)
+            setup = set_up_run(plan, slurm_config, cluster, summary.disk_bytes, site_history, draft.source_map)
             slurm_settings = setup.settings
             diagnostics.add(setup.problems)
         diagnostics.raise_errors()

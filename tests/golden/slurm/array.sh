@@ -24,5 +24,5 @@ plan=$folder/plan.json
 mkdir -p "$folder" && exec >> "$folder/agent.out" 2>&1 || exit 56
 unset SLURM_EXPORT_ENV  # so that `srun` in a step passes the step's variables on
 exec /bin/sh "$run/launch.sh" "$plan" --attempt-id "$attempt" --attempt-folder "$folder" --secrets "$run/secrets" \
-    --execution "$((${SLURM_RESTART_COUNT:-0} + 1))" --site "$SLURM_JOB_PARTITION" --scratch "${SLURM_TMPDIR:-${TMPDIR:-/tmp}}" \
-    --reuse-folder "$run/jobs/$job/reusable-inputs" --deadline auto --cache /shared/cache --cache-limit 1000000000
+    --execution "$((${SLURM_RESTART_COUNT:-0} + 1))" --site "$SLURMD_NODENAME" --scratch "${SLURM_TMPDIR:-${TMPDIR:-/tmp}}" \
+    --deadline auto --announced 120 --kill-wait 30 --cache "/shared/$USER/cache" --cache-limit 1000000000

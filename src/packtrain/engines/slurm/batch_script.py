@@ -9,6 +9,7 @@ import shlex
 from collections.abc import Mapping
 
 from packtrain.engines.slurm.run_settings import RunSettings
+from packtrain.engines.slurm.sbatch_options import announced_s
 from packtrain.plan import RunFolder
 from packtrain.slurm.batchfile.directives import render_directives
 
@@ -35,14 +36,16 @@ def render_batch_script(
         "open-mode": "append",
         "export": "ALL",  # of an environment that has only harmless variables, see `slurm_client`
     }
-    cache = ["--cache", shlex.quote(settings.cache)] if settings.cache else []
-    cache += ["--cache-limit", str(settings.cache_limit_bytes)] if settings.cache_limit_bytes else []
+    agent_options = [f"--announced {signal_s}"] if (signal_s := announced_s(options)) else []
+    agent_options += [f"--kill-wait {settings.kill_wait_s}"] if settings.kill_wait_s else []
+    agent_options += [f'--cache "{settings.cache}"'] if settings.cache else []
+    agent_options += [f"--cache-limit {settings.cache_limit_bytes}"] if settings.cache_limit_bytes else []
     return _TEMPLATE.format(
         directives=render_directives({**options, **fixed}),
         root=shlex.quote(str(folder.root)),
         tasks=shlex.quote(str(folder.slurm / f"{name}{TASKS_SUFFIX}")),
         scratch=settings.scratch,
-        cache=" ".join(["", *cache]),
+        agent_options=" ".join(["", *agent_options]),
     )
 
 
@@ -58,6 +61,6 @@ plan=$folder/plan.json
 mkdir -p "$folder" && exec >> "$folder/agent.out" 2>&1 || exit 56
 unset SLURM_EXPORT_ENV  # so that `srun` in a step passes the step's variables on
 exec /bin/sh "$run/launch.sh" "$plan" --attempt-id "$attempt" --attempt-folder "$folder" --secrets "$run/secrets" \\
-    --execution "$((${{SLURM_RESTART_COUNT:-0}} + 1))" --site "$SLURM_JOB_PARTITION" --scratch "{scratch}" \\
-    --reuse-folder "$run/jobs/$job/reusable-inputs" --deadline auto{cache}
+    --execution "$((${{SLURM_RESTART_COUNT:-0}} + 1))" --site "$SLURMD_NODENAME" --scratch "{scratch}" \\
+    --deadline auto{agent_options}
 """

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 
 from packtrain.errors import FormatError
@@ -27,6 +28,9 @@ class RunSettings:
         cache: Download cache on a shared disk, "" for none.
         cache_limit_bytes: Maximum size of that cache; 0 for the default.
         disk_mb: Disk space that each job needs on its node; 0 if unknown.
+        kill_wait_s: Time between Slurm's SIGTERM and SIGKILL (KillWait); 0 if unknown.
+        has_accounting: sacct can answer.
+        avoid_nodes: Nodes that failed in earlier runs, with the reasons.
         query_interval_s: Minimum time between two queries of the queue.
     """
 
@@ -39,6 +43,9 @@ class RunSettings:
     cache: str = ""
     cache_limit_bytes: int = 0
     disk_mb: int = 0
+    kill_wait_s: int = 0
+    has_accounting: bool = False
+    avoid_nodes: Mapping[str, str] = field(default_factory=dict)
     query_interval_s: float = 10.0
 
     def write(self, path: Path) -> None:
@@ -51,7 +58,7 @@ class RunSettings:
         """Read settings that `write` wrote. Raises FormatError."""
         try:
             data = json.loads(path.read_text(encoding="utf-8"))
-            values = {field.name: data[field.name] for field in fields(cls) if field.name in data}
+            values = {f.name: data[f.name] for f in fields(cls) if f.name in data}
             options = tuple((str(key), str(value)) for key, value in values.get("options", ()))
             return cls(**{**values, "options": options})
         except (OSError, ValueError, TypeError, AttributeError) as error:

@@ -12,6 +12,7 @@ from packtrain.plan import EnvVar, Job, Plan
 from packtrain.slurm.cluster_config import ClusterConfig
 from packtrain.spec.diagnostics import Diagnostic, DiagnosticReport, SourceMap
 from packtrain.spec.user_config import SlurmConfig
+from packtrain.state.site_history import EMPTY_HISTORY, SiteHistory
 
 _MIB = 1 << 20
 _DISK_MARGIN_MB = 1024  # for outputs, logs and the agent
@@ -31,6 +32,7 @@ def set_up_run(
     config: SlurmConfig,
     cluster: ClusterConfig,
     disk_bytes: int | None = None,
+    site_history: SiteHistory = EMPTY_HISTORY,
     origin: SourceMap | None = None,
 ) -> RunSetup:
     """Return the settings of a new run, and what Slurm or the engine would reject.
@@ -40,6 +42,7 @@ def set_up_run(
         config: The user's settings. Options of the workflow come after those of the user, so that they win.
         cluster: The configuration of the cluster.
         disk_bytes: The estimated size of inputs and outputs of one job, or None if unknown.
+        site_history: What earlier runs learned about nodes.
         origin: Positions of the keys in the workflow file.
     """
     report = DiagnosticReport(origin or SourceMap(plan.name))
@@ -63,6 +66,9 @@ def set_up_run(
         cache=config.cache,
         cache_limit_bytes=config.cache_limit or 0,
         disk_mb=0 if config.scratch else _disk_mb(plan.jobs[0], disk_bytes, cluster, report),
+        kill_wait_s=cluster.kill_wait_s,
+        has_accounting=cluster.has_accounting,
+        avoid_nodes={**site_history.avoided_sites, **site_history.avoided_nodes},
         query_interval_s=config.query_interval,
     )
     return RunSetup(settings, report.diagnostics)

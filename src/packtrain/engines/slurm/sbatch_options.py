@@ -54,7 +54,7 @@ def sbatch_options(job: Job, overrides: Overrides, settings: RunSettings) -> dic
 
     Args:
         job: The job, with its overrides applied.
-        overrides: More disk, and nodes to avoid.
+        overrides: More disk, and nodes to avoid. A site of Slurm is a node.
         settings: The settings of the run.
     """
     user_options = merge_options(settings.options)
@@ -63,11 +63,10 @@ def sbatch_options(job: Job, overrides: Overrides, settings: RunSettings) -> dic
         for name, value in _computed_options(job, overrides, settings).items()
         if not set(_ALTERNATIVES.get(name, ())) & user_options.keys()
     }
-    excluded = [text for text in (user_options.get("exclude", ""), *overrides.avoid_nodes) if text]
-    if excluded:
-        user_options["exclude"] = ",".join(dict.fromkeys(excluded))
     for name in user_options.keys() & set(_MEMORY_OPTIONS):
         user_options[name] = _scale_memory(user_options[name], overrides.memory_factor)
+    if avoided := {*settings.avoid_nodes, *overrides.avoid_nodes, *overrides.avoid_sites}:
+        user_options["exclude"] = ",".join(filter(None, (user_options.get("exclude"), *sorted(avoided))))
     omitted = {name for name, value in settings.options if value == "false"} - user_options.keys()
     return {name: value for name, value in {**computed, **user_options}.items() if name not in omitted}
 
@@ -100,6 +99,12 @@ def _scale_memory(text: str, factor: float) -> str:
     """Return a memory size of the user multiplied by a factor, in its own unit."""
     match = re.fullmatch(r"(\d+)(\D*)", text)
     return f"{math.ceil(int(match[1]) * factor)}{match[2]}" if match and factor != 1 else text
+
+
+def announced_s(options: Mapping[str, str]) -> int:
+    """Return how long before the time limit Slurm sends SIGUSR1 to the agent; 0 if it does not."""
+    match = re.fullmatch(r"B:(?:SIG)?USR1(?:@(\d+))?", options.get("signal", ""))
+    return int(match[1] or _MIN_SIGNAL_S) if match else 0
 
 
 def format_time_limit(duration_s: float) -> str:

@@ -16,10 +16,12 @@ from pathlib import Path
 from packtrain.engines.job_environment import job_environment
 from packtrain.errors import FailedError, UnavailableError, UsageError
 from packtrain.slurm.cluster_config import CONFIG_ARGV, TMP_DISK_ARGV, ClusterConfig, parse_cluster_config
+from packtrain.slurm.sacct import parse_sacct, sacct_argv
 from packtrain.slurm.squeue import TaskStatus, parse_squeue, squeue_argv
 
 _logger = logging.getLogger("packtrain.engines.slurm")
-_TIMEOUT_S = 120.0  # above the time after which Slurm's commands give up themselves
+# Slurm's commands give up by themselves only after minutes, and a supervisor must renew its lease twice a minute.
+_TIMEOUT_S = 25.0
 # The submission may have been accepted although its answer was lost.
 _UNREACHABLE = re.compile(
     r"Socket timed out|Unable to contact|Connection refused|Connection reset|Zero Bytes were transmitted|"
@@ -47,20 +49,25 @@ class SlurmClient:
     def __init__(self, user_env: Mapping[str, str] | None = None) -> None:
         env = os.environ if user_env is None else user_env
         self._env = {**job_environment(env), "SLURM_TIME_FORMAT": "%s"}
+        self._env.pop("TMPDIR", None)  # a folder of this machine; nodes have their own
         if "SLURM_CONF" in env:
             self._env["SLURM_CONF"] = env["SLURM_CONF"]
 
-    def submit(self, script: Path) -> int:
+    def submit(self, script: Path, options: Sequence[str] = ()) -> int:
         """Submit a batch script and return the number of the job.
 
         If the answer is lost, Slurm may have accepted the job: look for its name before submitting it again.
+
+        Args:
+            script: The batch script.
+            options: Replace those of the script.
 
         Raises:
             SlurmUnreachableError: Slurm does not answer.
             SubmitLimitError: A limit on the number of jobs is reached.
             FailedError: Slurm rejects the script (submit_rejected).
         """
-        result = self._run(["sbatch", "--parsable", str(script)])
+        result = self._run(["sbatch", "--parsable", *options, str(script)])
         number = result.stdout.strip().partition(";")[0]
         if result.returncode == 0 and number.isdigit():
             return int(number)
@@ -80,6 +87,14 @@ class SlurmClient:
         if not names:
             return []
         return list(parse_squeue(self._read(squeue_argv(names))))
+
+    def query_accounting(self, array_jobs: Sequence[int]) -> list[TaskStatus]:
+        """Return the tasks of arrays as the accounting database knows them, in any state.
+
+        Raises:
+            SlurmUnreachableError: The database does not answer.
+        """
+        return list(parse_sacct(self._read(sacct_argv(array_jobs)))) if array_jobs else []
 
     def terminate(self, native_ids: Sequence[str]) -> None:
         """Send SIGTERM to the agents of running tasks. Slurm does not end the jobs by itself then."""

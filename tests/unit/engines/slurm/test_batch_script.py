@@ -13,7 +13,9 @@ GOLDEN = Path(__file__).parents[3] / "golden/slurm"
 
 
 def test_script():
-    settings = RunSettings(cache="/shared/cache", cache_limit_bytes=10**9, options=(("licenses", "a b"),))
+    settings = RunSettings(
+        cache="/shared/$USER/cache", cache_limit_bytes=10**9, kill_wait_s=30, options=(("licenses", "a b"),)
+    )
     job = Job("0", (), Resources(gpus=1), Limits(wall_time_s=7200, grace_s=60), ())
     options = sbatch_options(job, NO_OVERRIDES, settings)
     script = render_batch_script("pt-run-1-0123abcd", 3, options, RunFolder(Path("/shared/my runs/run-1")), settings)
