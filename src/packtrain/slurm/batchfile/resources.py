@@ -14,6 +14,7 @@ from packtrain.spec.converted_file import WorkflowDraft
 
 _DEFAULT_MEMORY_MB = 1024  # Slurm's own default differs from site to site
 _GPU_OPTIONS = ("gpus-per-node", "gpus", "gpus-per-task", "gpus-per-socket")
+_MEMORY_OPTIONS = ("mem", "mem-per-cpu", "mem-per-gpu")
 _SIGNAL_NAMES = ("TERM", "SIGTERM", "15")
 
 
@@ -27,7 +28,7 @@ def add_resources(batch: ParsedBatch, draft: WorkflowDraft) -> None:
     amounts = (
         ("tasks", n_tasks, batch.position("ntasks-per-node", "ntasks", "nodes")),
         ("cpusPerTask", cpus, batch.position("cpus-per-task")),
-        ("memPerCpu", math.ceil(memory_mb / (n_tasks * cpus)), batch.position("mem", "mem-per-cpu", "mem-per-gpu")),
+        ("memPerCpu", math.ceil(memory_mb / (n_tasks * cpus)), batch.position(*_MEMORY_OPTIONS)),
         ("gpus", gpus, batch.position("gres", *_GPU_OPTIONS)),
     )
     for key, amount, position in amounts:
@@ -53,6 +54,9 @@ def _gpus_per_node(batch: ParsedBatch, nodes: int, n_tasks: int) -> int:
 
 
 def _memory_per_node_mb(batch: ParsedBatch, cpus: int, gpus: int) -> int:
+    given = [name for name in _MEMORY_OPTIONS if batch.has(name)]
+    if len(given) > 1:
+        batch.error(given[-1], f"sbatch does not accept --{given[0]} together with --{given[1]}", "remove one of them")
     per_node = batch.parse("mem", values.parse_memory_mb, 0)
     per_cpu = batch.parse("mem-per-cpu", values.parse_memory_mb, 0)
     per_gpu = batch.parse("mem-per-gpu", values.parse_memory_mb, 0)
