@@ -10,7 +10,7 @@ from testbed import condor
 from testbed.slurm.cluster import Cluster
 from tests.support.cli_runs import Workspace
 
-_SETTINGS = "slurm: {query_interval: 1s}\n"
+_SETTINGS = "slurm: {queryInterval: 1s}\n"
 _FAKE_NVIDIA_SMI = """\
 #!/bin/sh
 # One line for each GPU that Slurm gave the job.

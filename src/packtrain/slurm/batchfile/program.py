@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import glob
 import os
+import posixpath
 import re
 import shlex
 from typing import Any
@@ -40,6 +42,7 @@ def add_program(
     draft.set_value(("inputs", _INPUT), document, Position())
     _add_inherited_variables(batch, draft)
     run: dict[str, Any] = {
+        "shell": "/bin/bash",  # other shells drop exported functions, such as `module`
         "command": _build_command(batch, bool(array_variables)),
         "workDir": batch.work_dir,
         "env": [
@@ -51,13 +54,23 @@ def add_program(
     }
     add_log_files(batch, job_name, COLUMN if array_variables else "", run)
     if expect:
-        run["collect"] = list(expect)
+        run["collect"] = [_collected_output(batch, path) for path in expect]
         draft.set_value(("expect",), list(expect), Position())
     gpus = draft.document["resources"]["gpus"]  # type: ignore[index]
     resources = {"resources": {"gpusPerTask": gpus}} if gpus else {}
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", batch.script_name).strip("-.") or "script"
     draft.set_value(("steps",), [{"name": name, **resources, "run": run}], Position())
     _check_script(batch, expect)
+
+
+def _collected_output(batch: ParsedBatch, path: str) -> str | dict[str, str]:
+    """Return the rule that copies a file of the working folder to the same path below the outputs."""
+    folder = posixpath.dirname(path)
+    if glob.has_magic(folder):
+        batch.report.add(Position(), "error", f"--expect {path}: the name of a folder cannot be a pattern")
+    if not folder:
+        return path
+    return {"path": path, "to": folder if glob.has_magic(path) else path}
 
 
 def _build_command(batch: ParsedBatch, is_array: bool) -> str:
