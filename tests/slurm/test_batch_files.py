@@ -1,4 +1,4 @@
-"""Unchanged batch files on a real cluster; each is interrupted once and recovers. Their workflows are golden files."""
+"""Unchanged batch scripts on a real cluster; each is interrupted once and recovers. Their workflows are golden files."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_single_gpu_with_modules(workspace):
     logs = [path.read_text() for path in (workspace.folder / "logs").glob("resnet-*.out")]
     assert len(logs) == 1 and logs[0].startswith("resumed"), "one job number, and Slurm truncates the file at a restart"
     assert len(workspace.read_events("agent.started")) == 2
-    (kept,) = workspace.run_folder().glob("jobs/0/output/resnet.pt")
+    (kept,) = workspace.run_folder().glob("jobs/0/output/models/resnet.pt")
     assert kept.read_text() == model
 
 

@@ -1,4 +1,4 @@
-"""The reader of batch files and the table of options, compared with the installed sbatch of each version."""
+"""The reader of batch scripts and the table of options, compared with the installed sbatch of each version."""
 
 from __future__ import annotations
 

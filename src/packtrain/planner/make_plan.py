@@ -221,7 +221,7 @@ def _plan_environment(workflow: Workflow, context: JobContext) -> plan.Environme
     spec = workflow.environment
     if spec.inherit and context.plan_context.engine == "htcondor":
         message = "jobs on HTCondor do not get variables of your shell (environment.inherit)"
-        hint = "name the variables in `env`, and run batch files on Slurm"
+        hint = "name the variables in `env`, and run batch scripts on Slurm"
         context.report.error(("environment", "inherit"), message, hint)
     return plan.EnvironmentConfig(
         container=plan_container(spec.container, ("environment", "container"), context),

@@ -1,4 +1,4 @@
-"""Load the workflow of a submission: a workflow file, a submit file or batch file, or a document of a program."""
+"""Load the workflow of a submission: a workflow file, a submit file or batch script, or a document of a program."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def load_workflow(
     """Load a workflow.
 
     Args:
-        source: The path of a workflow file, submit file or batch file, or a mapping with the keys of a workflow file.
+        source: The path of a workflow file, submit file or batch script, or a mapping with the keys of a workflow file.
         expect: Files that the outputs must contain, in addition to those of the workflow.
         matrix: Replaces the matrix of the workflow.
     """
@@ -43,7 +43,7 @@ def load_workflow(
 
 
 def convert_file(path: Path, expect: tuple[str, ...] = ()) -> ConvertedFile | None:
-    """Convert a submit file or batch file. Return None if the file is neither.
+    """Convert a submit file or batch script. Return None if the file is neither.
 
     Args:
         path: The file.

@@ -41,12 +41,21 @@ def render_batch_script(
     agent_options += [f'--cache "{settings.cache}"'] if settings.cache else []
     agent_options += [f"--cache-limit {settings.cache_limit_bytes}"] if settings.cache_limit_bytes else []
     return _TEMPLATE.format(
-        directives=render_directives({**options, **fixed}),
+        directives=render_directives({**options, **fixed, **_container_options(options, folder)}),
         root=shlex.quote(str(folder.root)),
         tasks=shlex.quote(str(folder.slurm / f"{name}{TASKS_SUFFIX}")),
         scratch=settings.scratch,
         agent_options=" ".join(["", *agent_options]),
     )
+
+
+def _container_options(options: Mapping[str, str], folder: RunFolder) -> dict[str, str]:
+    """Return the options of the Pyxis plugin that let the agent, which runs in the image, see the run's folder."""
+    if "container-image" not in options:
+        return {}
+    user_folder = folder.root.parents[2]  # in which packtrain was called; it has the run's folder
+    mounts = filter(None, (options.get("container-mounts", ""), f"{user_folder}:{user_folder}"))
+    return {"container-mounts": ",".join(mounts)}
 
 
 _TEMPLATE = """\

@@ -1,4 +1,4 @@
-"""Converts batch files of Slurm, shell scripts with `#SBATCH` lines, to workflows. Submit side only.
+"""Converts batch scripts of Slurm, shell scripts with `#SBATCH` lines, to workflows. Submit side only.
 
 A *directive* is one option of a `#SBATCH` line. The workflow passes the directives to Slurm unchanged, and also has
 what packtrain itself must know: resources, time limit, array, working folder and output files.

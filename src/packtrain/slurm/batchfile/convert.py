@@ -1,4 +1,4 @@
-"""Converts a batch file to a workflow, or reports all its problems at once."""
+"""Converts a batch script to a workflow, or reports all its problems at once."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MAX_BYTES = 4 << 20  # Slurm's own default limit of a script
 
 
 def is_batch_file(path: Path) -> bool:
-    """Return whether a file is a batch file, by its suffix or, where that can mean anything, by its content."""
+    """Return whether a file is a batch script, by its suffix or, where that can mean anything, by its content."""
     suffix = path.suffix.lower()
     if suffix not in _OTHER_SUFFIXES:
         return suffix in _SUFFIXES
@@ -36,10 +36,10 @@ def is_batch_file(path: Path) -> bool:
 def load_batch_file(
     path: str | os.PathLike[str], expect: tuple[str, ...] = (), submit_dir: Path | None = None
 ) -> ConvertedFile:
-    """Load a batch file and convert it. Never raises: all problems, also an unreadable file, become diagnostics.
+    """Load a batch script and convert it. Never raises: all problems, also an unreadable file, become diagnostics.
 
     Args:
-        path: The batch file.
+        path: The batch script.
         expect: Outputs that each job must produce, relative to the folder in which the script runs.
         submit_dir: The folder in which the script runs; the current one by default, as with sbatch.
     """
@@ -56,7 +56,7 @@ def load_batch_file(
 
 
 def convert_text(text: str, name: str, context: BatchContext, expect: tuple[str, ...] = ()) -> ConvertedFile:
-    """Convert the text of a batch file. `name` is its file name in diagnostics."""
+    """Convert the text of a batch script. `name` is its file name in diagnostics."""
     report = DiagnosticReport(SourceMap(name))
     directives = read_directives(text, report)
     draft = translate(ParsedBatch(name, text, directives, report, context), expect)

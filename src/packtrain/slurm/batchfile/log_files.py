@@ -25,7 +25,7 @@ def add_log_files(batch: ParsedBatch, job_name: str, array_column: str, run: dic
     """Add `stdout` and `stderr` to the step: the files that Slurm would write.
 
     Args:
-        batch: The batch file.
+        batch: The batch script.
         job_name: For %x.
         array_column: Column of the matrix with the array index; "" if the job is no array.
         run: The step's `run` document.

@@ -1,4 +1,4 @@
-"""The table of sbatch's options, versions 22.05 to 26.05: what happens to each one of a batch file.
+"""The table of sbatch's options, versions 22.05 to 26.05: what happens to each one of a batch script.
 
 A test compares the names and their arguments with the installed versions of sbatch.
 """

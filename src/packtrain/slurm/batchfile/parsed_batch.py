@@ -1,4 +1,4 @@
-"""The directives of a batch file by name. Problems are reported at their lines."""
+"""The directives of a batch script by name. Problems are reported at their lines."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class BatchContext:
-    """Where a batch file is submitted.
+    """Where a batch script is submitted.
 
     Attributes:
         submit_dir: The folder in which packtrain is called; the script runs there, as with sbatch.
@@ -28,7 +28,7 @@ class BatchContext:
 
 
 class ParsedBatch:
-    """A batch file.
+    """A batch script.
 
     Args:
         name: The file name in diagnostics.

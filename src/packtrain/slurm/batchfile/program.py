@@ -7,6 +7,7 @@ import os
 import posixpath
 import re
 import shlex
+from pathlib import Path
 from typing import Any
 
 from packtrain.slurm.batchfile.jobs import COLUMN
@@ -31,7 +32,7 @@ def add_program(
     """Add the script as an input, the step that runs it, and the expected outputs.
 
     Args:
-        batch: The batch file.
+        batch: The batch script.
         draft: Receives the keys.
         array_variables: The variables that describe the array; empty if the job is none.
         expect: Outputs that each job must produce.
@@ -56,11 +57,19 @@ def add_program(
     if expect:
         run["collect"] = [_collected_output(batch, path) for path in expect]
         draft.set_value(("expect",), list(expect), Position())
+        _warn_existing(batch, expect)
     gpus = draft.document["resources"]["gpus"]  # type: ignore[index]
     resources = {"resources": {"gpusPerTask": gpus}} if gpus else {}
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", batch.script_name).strip("-.") or "script"
     draft.set_value(("steps",), [{"name": name, **resources, "run": run}], Position())
     _check_script(batch, expect)
+
+
+def _warn_existing(batch: ParsedBatch, expect: tuple[str, ...]) -> None:
+    for path in expect:
+        if (Path(batch.work_dir) / path).exists():
+            message = f"{path} exists already: a job that does not write it again also passes the check"
+            batch.report.add(Position(), WARNING, message, "remove it before the run")
 
 
 def _collected_output(batch: ParsedBatch, path: str) -> str | dict[str, str]:

@@ -1,4 +1,4 @@
-"""Translates what a batch file requests: CPUs, memory, GPUs and time.
+"""Translates what a batch script requests: CPUs, memory, GPUs and time.
 
 Slurm gets the options as they are. `resources` of the workflow has the same amounts, for one node, so that the local
 engine, the plan and the agent's check of the node know them.

@@ -1,4 +1,4 @@
-"""Builds the workflow document of a batch file, as `packtrain convert` prints it."""
+"""Builds the workflow document of a batch script, as `packtrain convert` prints it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def translate(batch: ParsedBatch, expect: tuple[str, ...]) -> WorkflowDraft:
     """Build the workflow document. It is complete if `batch.report` has no errors.
 
     Args:
-        batch: The batch file; problems are added to its report.
+        batch: The batch script; problems are added to its report.
         expect: Outputs that each job must produce.
     """
     draft = WorkflowDraft()

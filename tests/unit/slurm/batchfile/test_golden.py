@@ -1,4 +1,4 @@
-"""Typical batch files, converted to workflows."""
+"""Typical batch scripts, converted to workflows."""
 
 from __future__ import annotations
 

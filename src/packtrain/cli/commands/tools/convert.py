@@ -16,7 +16,7 @@ from packtrain.errors import EXIT_USAGE, UsageError
 @expect_option
 @json_option
 def command(file: Path, expect: tuple[str, ...], as_json: bool) -> None:
-    """Convert an HTCondor submit file or a Slurm batch file to a workflow file and print it.
+    """Convert an HTCondor submit file or a Slurm batch script to a workflow file and print it.
 
     `packtrain run` accepts all of them. Paths in the workflow are relative to the folder of the file: keep both files
     there. A batch script runs in the folder in which this command is called. Exits with 2 if the file uses a feature
