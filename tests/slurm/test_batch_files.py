@@ -1,4 +1,4 @@
-"""Unchanged batch scripts on a real cluster; each is interrupted once and recovers. Their workflows are golden files."""
+"""Unchanged batch scripts on a real cluster; each is interrupted once and recovers."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import pytest
 
 from testbed import apptainer
 from tests.slurm.conftest import TWO_CLUSTERS
+from tests.support.batch_workspace import BatchWorkspace
 from tests.support.paths import TESTS_DIR
-from tests.support.slurm_workspace import SlurmWorkspace
 
 pytestmark = [
     pytest.mark.parametrize("session_cluster", TWO_CLUSTERS, indirect=True),
@@ -57,7 +57,7 @@ dist.destroy_process_group()
 @pytest.fixture
 def workspace(cluster, tmp_path):
     tmp_path.chmod(0o777)
-    workspace = SlurmWorkspace(cluster, tmp_path, **{"BASH_FUNC_module%%": MODULE_FUNCTION, "NOTE": "from my shell"})
+    workspace = BatchWorkspace(cluster, tmp_path, **{"BASH_FUNC_module%%": MODULE_FUNCTION, "NOTE": "from my shell"})
     workspace.write_file(TRAIN, "train.py")
     return workspace
 

@@ -19,7 +19,7 @@ from packtrain.slurm.batchfile.option_table import (
 from packtrain.slurm.batchfile.values import parse_array
 from packtrain.spec.diagnostics import DiagnosticReport, SourceMap
 from tests.slurm.conftest import TWO_CLUSTERS
-from tests.support.slurm_workspace import SlurmWorkspace
+from tests.support.batch_workspace import BatchWorkspace
 
 pytestmark = [
     pytest.mark.parametrize("session_cluster", TWO_CLUSTERS, indirect=True),
@@ -32,7 +32,7 @@ FOUND = re.compile(r'debug2: Found in script, argument "(.*)"$', re.MULTILINE)
 @pytest.fixture
 def workspace(cluster, tmp_path):
     tmp_path.chmod(0o777)
-    return SlurmWorkspace(cluster, tmp_path)
+    return BatchWorkspace(cluster, tmp_path)
 
 
 def sbatch_error(workspace, *arguments):

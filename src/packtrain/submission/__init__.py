@@ -7,7 +7,17 @@
 from packtrain.spec.diagnostics import WorkflowError
 from packtrain.spec.models.workflow import workflow_json_schema
 from packtrain.submission.create_run import create_run
+from packtrain.submission.load_workflow import convert_file
 from packtrain.submission.prepare import Goal, Submission, prepare
 from packtrain.submission.progress import Progress
 
-__all__ = ["Goal", "Progress", "Submission", "WorkflowError", "create_run", "prepare", "workflow_json_schema"]
+__all__ = [
+    "Goal",
+    "Progress",
+    "Submission",
+    "WorkflowError",
+    "convert_file",
+    "create_run",
+    "prepare",
+    "workflow_json_schema",
+]

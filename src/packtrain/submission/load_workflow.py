@@ -10,7 +10,7 @@ from typing import Any
 
 from packtrain.condor.submitfile import is_submit_file, load_submit_file
 from packtrain.errors import UsageError
-from packtrain.slurm.batchfile import is_batch_file, load_batch_file
+from packtrain.slurm.batchfile.convert import is_batch_file, load_batch_file
 from packtrain.spec.converted_file import ConvertedFile
 from packtrain.spec.diagnostics import SourceMap
 from packtrain.spec.load import LoadResult, load_workflow_file, validate_workflow

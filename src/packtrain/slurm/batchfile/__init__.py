@@ -7,7 +7,3 @@ Start with `convert.load_batch_file`. `directives` reads the lines as sbatch doe
 each option, `values` parses their values, and `translate` builds the workflow document with `resources`, `jobs`,
 `program` and `log_files`.
 """
-
-from packtrain.slurm.batchfile.convert import is_batch_file, load_batch_file
-
-__all__ = ["is_batch_file", "load_batch_file"]

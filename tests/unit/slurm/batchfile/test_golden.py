@@ -8,7 +8,7 @@ import pytest
 
 from packtrain.plan import RunFolder, encode
 from packtrain.planner.make_plan import make_plan
-from packtrain.slurm.batchfile import is_batch_file, load_batch_file
+from packtrain.slurm.batchfile.convert import is_batch_file, load_batch_file
 from packtrain.spec.load import load_workflow_text
 from tests.support.paths import TESTS_DIR
 

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from packtrain.slurm.batchfile import is_batch_file
-from packtrain.slurm.batchfile.convert import convert_text, load_batch_file
+from packtrain.slurm.batchfile.convert import convert_text, is_batch_file, load_batch_file
 from packtrain.slurm.batchfile.parsed_batch import BatchContext
 
 CONTEXT = BatchContext(Path("/home/me/work"), Path("/home/me/work"))

@@ -9,6 +9,7 @@ import click
 from packtrain.cli.ui.options import expect_option
 from packtrain.cli.ui.output import json_option, print_diagnostics, print_result
 from packtrain.errors import EXIT_USAGE, UsageError
+from packtrain.submission import convert_file
 
 
 @click.command(name="convert")
@@ -22,8 +23,6 @@ def command(file: Path, expect: tuple[str, ...], as_json: bool) -> None:
     there. A batch script runs in the folder in which this command is called. Exits with 2 if the file uses a feature
     that packtrain does not support.
     """
-    from packtrain.submission.load_workflow import convert_file
-
     draft = convert_file(file, expect)
     if draft is None:
         raise UsageError(f"{file} is neither a submit file of HTCondor nor a script with #SBATCH lines")
