@@ -7,7 +7,7 @@ import string
 
 import pytest
 
-from packtrain.slurm.batchfile.directives import read_directives, render_directives, split_arguments
+from packtrain.slurm.batchfile.directives import read_directives, read_variables, render_directives, split_arguments
 from packtrain.slurm.batchfile.option_table import (
     ALIASES,
     OPTIONS,
@@ -151,8 +151,23 @@ def submit_held(workspace, header):
     """Submit a job on hold and return what Slurm knows about it, without what differs between two jobs."""
     workspace.write_file(f"#!/bin/sh\n{header}true\n", "job.sh")
     job_id = workspace.slurm("sbatch", "--parsable", "--hold", "job.sh").split()[-1]
-    lines = workspace.slurm("scontrol", "show", "job", job_id).replace(f"-{job_id}", "-JOB").splitlines()
+    lines = workspace.slurm("scontrol", "show", "job", job_id).replace(f"/slurm-{job_id}", "/slurm-JOB").splitlines()
     return [field for line in lines for field in line.split() if field.partition("=")[0] not in DIFFERENT]
+
+
+def test_variables(workspace):
+    """Environment variables win over the script."""
+    text = "#SBATCH -p main --gres=gpu:2 --mem=10 -t 5 -J script -o script.out --wckey=a --constraint=fast\n"
+    variables = {
+        "SBATCH_ACCOUNT": "physics", "SBATCH_CONSTRAINT": "a100", "SBATCH_ERROR": "var.err", "SBATCH_GRES": "gpu:1",
+        "SBATCH_JOB_NAME": "var", "SBATCH_MEM_PER_NODE": "20", "SBATCH_OUTPUT": "var.out", "SBATCH_PARTITION": "low",
+        "SBATCH_TIMELIMIT": "7", "SBATCH_WCKEY": "b",
+    }  # fmt: skip
+    report = DiagnosticReport(SourceMap("job.sh"))
+    options = [*read_directives(f"#!/bin/sh\n{text}", report), *read_variables(variables)]
+    ours = submit_held(workspace, render_directives([(option.name, option.value) for option in options]))
+    workspace.environment.update(variables)
+    assert submit_held(workspace, text) == ours
 
 
 @pytest.mark.parametrize("text", ["1-10:2%4", "1,3,5-7", "3,1,1", "[1-3]", "1-3%0", "0-2,", " 1-2", "1, 2", "2-3:5"])

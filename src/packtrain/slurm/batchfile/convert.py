@@ -6,7 +6,7 @@ import os
 import re
 from pathlib import Path
 
-from packtrain.slurm.batchfile.directives import read_directives
+from packtrain.slurm.batchfile.directives import read_directives, read_variables
 from packtrain.slurm.batchfile.parsed_batch import BatchContext, ParsedBatch
 from packtrain.slurm.batchfile.translate import translate
 from packtrain.spec import yaml_loader
@@ -51,14 +51,14 @@ def load_batch_file(
         reason = getattr(error, "strerror", None) or str(error)
         problem = Diagnostic(name, 1, 1, ERROR, f"the file cannot be read: {reason}")
         return ConvertedFile(LoadResult(None, (problem,)), {})
-    context = BatchContext((submit_dir or Path.cwd()).absolute(), Path(name).absolute().parent)
+    context = BatchContext((submit_dir or Path.cwd()).absolute(), Path(name).absolute().parent, os.environ)
     return convert_text(text, name, context, expect)
 
 
 def convert_text(text: str, name: str, context: BatchContext, expect: tuple[str, ...] = ()) -> ConvertedFile:
     """Convert the text of a batch script. `name` is its file name in diagnostics."""
     report = DiagnosticReport(SourceMap(name))
-    directives = read_directives(text, report)
+    directives = [*read_directives(text, report), *read_variables(context.environ)]
     draft = translate(ParsedBatch(name, text, directives, report, context), expect)
     if report.has_errors:
         return ConvertedFile(LoadResult(None, report.diagnostics), draft.document)

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from packtrain.slurm.batchfile.option_table import OPTIONS, SHORT_OPTIONS, Argument, find_options
+from packtrain.slurm.batchfile.option_table import OPTIONS, SHORT_OPTIONS, VARIABLES, Argument, find_options
 from packtrain.spec.diagnostics import ERROR, WARNING, DiagnosticReport, Position, did_you_mean
 
 PREFIX = "#SBATCH"
@@ -60,6 +60,11 @@ def read_directives(text: str, report: DiagnosticReport) -> list[Directive]:
             message = f"{line.split()[0]} lines are not supported, although sbatch reads some of them"
             report.add(Position(number), WARNING, message, "write #SBATCH lines")
     return list(_parse_arguments(arguments, report))
+
+
+def read_variables(environ: Mapping[str, str]) -> list[Directive]:
+    """Return the options that environment variables set."""
+    return [Directive(name, environ[variable], 1) for variable, name in VARIABLES.items() if environ.get(variable)]
 
 
 def _header_lines(text: str) -> Iterator[tuple[int, str]]:

@@ -128,6 +128,15 @@ SHORT_OPTIONS = {
 }  # fmt: skip
 
 
+VARIABLES = {
+    "SBATCH_ACCOUNT": "account", "SBATCH_CONSTRAINT": "constraint", "SBATCH_ERROR": "error", "SBATCH_GPUS": "gpus",
+    "SBATCH_GRES": "gres", "SBATCH_JOB_NAME": "job-name", "SBATCH_MEM_PER_CPU": "mem-per-cpu",
+    "SBATCH_MEM_PER_NODE": "mem", "SBATCH_OUTPUT": "output", "SBATCH_PARTITION": "partition", "SBATCH_QOS": "qos",
+    "SBATCH_RESERVATION": "reservation", "SBATCH_TIMELIMIT": "time", "SBATCH_WCKEY": "wckey",
+}  # fmt: skip
+"""Environment variables that set an option; they win over the script, as in sbatch."""
+
+
 def find_options(name: str) -> list[Option]:
     """Return the option that a long name or its beginning means; several if it is ambiguous, none if unknown."""
     if exact := OPTIONS.get(ALIASES.get(name, name)):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
@@ -21,10 +21,12 @@ class BatchContext:
     Attributes:
         submit_dir: The folder in which packtrain is called; the script runs there, as with sbatch.
         script_dir: The folder of the script.
+        environ: The variables of the user's shell.
     """
 
     submit_dir: Path
     script_dir: Path
+    environ: Mapping[str, str] = field(default_factory=dict)
 
 
 class ParsedBatch:

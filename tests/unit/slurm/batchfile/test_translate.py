@@ -92,6 +92,14 @@ def test_exported_variables(line, inherited, values):
     assert {key: value for key, value in variables.items() if not key.startswith("SLURM")} == values
 
 
+def test_variables_win_over_the_script():
+    context = BatchContext(Path("/w"), Path("/w"), {"SBATCH_PARTITION": "gpu", "SBATCH_TIMELIMIT": "5", "OTHER": "1"})
+    text = "#!/bin/sh\n#SBATCH -p cpu --qos=high\nset -e\ntrain\n"
+    document = convert_text(text, "job.sbatch", context).document
+    assert document["slurm"]["partition"] == "gpu" and document["slurm"]["qos"] == "high"
+    assert document["limits"]["wallTime"] == 300
+
+
 def test_signal():
     assert workflow("--signal=B:TERM@120")["limits"]["grace"] == 120
     assert (
