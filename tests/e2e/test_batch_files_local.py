@@ -45,6 +45,19 @@ def test_script_without_its_output(workspace):
     assert "the expected output 'models/2.pt' is missing" in workspace.run("why")
 
 
+def test_script_that_is_edited_later(workspace):
+    """The second attempt runs the script as it was when the run was created."""
+    body = "set -e\nif [ -e again ]; then echo original > result; else touch again; sleep 100; fi\n"
+    script = workspace.write_file(f"#!/bin/bash\n#SBATCH -o out.log\n{body}", "retry.sbatch")
+    run = workspace.start("run", "retry.sbatch", "--expect", "result")
+    workspace.wait_for((workspace.folder / "again").exists)
+    script.write_text("#!/bin/bash\necho changed > result\n")
+    workspace.kill_agent()
+    out, err = run.communicate(timeout=60)
+    assert run.returncode == 0, out + err
+    assert (workspace.folder / "result").read_text() == "original\n"
+
+
 def test_existing_output(workspace):
     (workspace.folder / "work/models/2.pt").write_text("of an earlier run")
     workspace.run("check", "job.sh", "--expect", "models/2.pt")

@@ -120,7 +120,7 @@ def test_lines(workspace, header):
 SCRIPTS = [
     "#SBATCH --job-name=train --partition=low --time=2:30:00 --nodes=2 --ntasks-per-node=3 --cpus-per-task=2",
     "#SBATCH -J train -p low -t 150 -N2 --tasks-per-node 3 -c2 --mem=1G",
-    '#SBATCH -J "two words" --chdir /tmp -o "my log-%j.out" -e err --nice=7 # --hold',
+    '#SBATCH -J "two words" --chdir /tmp -o "my log.out" -e err --nice=7 # --hold',
     "#SBATCH -t 1-2 --time-min=10 --mem=100 -n4\n#SBATCH --mem=200 -n 2",
     "#SBATCH --mem-per-cpu=100M",
     "#SBATCH --gres=gpu:a100:2 -C fast --exclusive",

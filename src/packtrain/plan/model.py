@@ -83,6 +83,7 @@ class Input:
     mode: str = "stage"  # stage, stream
     transfer: str = "auto"  # auto, condor, plugin, agent
     chmod: Optional[int] = None
+    snapshot: bool = False  # the run has a copy of its files
     index: Optional[RemoteFile] = (
         None  # with `mode: stream`: the index of the samples in `files`, which are the archives
     )

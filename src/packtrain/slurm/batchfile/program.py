@@ -39,7 +39,7 @@ def add_program(
     """
     job_name = batch.value("job-name") or batch.script_name
     script = os.path.relpath(batch.name, batch.context.script_dir)
-    document = {"file": {"path": script}, "folder": _FOLDER, "unpack": "never"}
+    document = {"file": {"path": script, "snapshot": True}, "folder": _FOLDER, "unpack": "never"}
     draft.set_value(("inputs", _INPUT), document, Position())
     _add_inherited_variables(batch, draft)
     run: dict[str, Any] = {
