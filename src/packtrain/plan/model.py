@@ -262,6 +262,7 @@ class RunAction:
     stdout: str = ""  # file that also receives the output: below the output folder, or absolute with ${VARIABLES}
     stderr: str = ""
     append_logs: bool = False  # append to absolute `stdout` and `stderr`
+    stop_signal: str = ""  # announces the end: B:USR1 to the shell, USR1 to its programs; empty: SIGTERM to all
     collect: tuple[CollectedOutput, ...] = ()  # files that become outputs when the command has ended
     kind: str = field(default="run", init=False)
 

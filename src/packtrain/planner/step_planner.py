@@ -115,6 +115,7 @@ class StepPlanner:
             stdout=self._fill_log_path(spec.stdout, (*key_path, "stdout")),
             stderr=self._fill_log_path(spec.stderr, (*key_path, "stderr")),
             append_logs=spec.append_logs,
+            stop_signal=spec.stop_signal or "",
             collect=tuple(
                 self._plan_collected_output(output, (*key_path, "collect", i)) for i, output in enumerate(spec.collect)
             ),

@@ -9,6 +9,7 @@ import shutil
 import socket
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Callable
 
@@ -133,6 +134,7 @@ class CommandRunner:
         self, action: RunAction, scope: Scope, environment: StepEnvironment, task_env: Mapping[str, str], path: str
     ) -> None:
         spec = self._wrap(environment, self._make_command(action, scope, task_env), path)
+        spec = replace(spec, stop_signal=action.stop_signal)
         name = self._log_names.name_for(path)
         logs, copies = self._sandbox.attempt_folder.logs, self._open_user_logs(action, spec.env, path)
         out, err = (

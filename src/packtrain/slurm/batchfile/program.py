@@ -10,6 +10,7 @@ import shlex
 from pathlib import Path
 from typing import Any
 
+from packtrain.slurm.batchfile import values
 from packtrain.slurm.batchfile.jobs import COLUMN
 from packtrain.slurm.batchfile.log_files import add_log_files
 from packtrain.slurm.batchfile.parsed_batch import ParsedBatch
@@ -53,6 +54,10 @@ def add_program(
             *_exported_values(batch),
         ],
     }
+    signal = batch.parse("signal", values.parse_signal, None)
+    if signal:
+        run["stopSignal"] = signal.name
+        draft.set_value(("limits", "grace"), signal.seconds, batch.position("signal"))
     add_log_files(batch, job_name, COLUMN if array_variables else "", run)
     if expect:
         run["collect"] = [_collected_output(batch, path) for path in expect]

@@ -15,7 +15,6 @@ from packtrain.spec.converted_file import WorkflowDraft
 _DEFAULT_MEMORY_MB = 1024  # Slurm's own default differs from site to site
 _GPU_OPTIONS = ("gpus-per-node", "gpus", "gpus-per-task", "gpus-per-socket")
 _MEMORY_OPTIONS = ("mem", "mem-per-cpu", "mem-per-gpu")
-_SIGNAL_NAMES = ("TERM", "SIGTERM", "15")
 
 
 def add_resources(batch: ParsedBatch, draft: WorkflowDraft) -> None:
@@ -36,7 +35,6 @@ def add_resources(batch: ParsedBatch, draft: WorkflowDraft) -> None:
     time_limit_s = batch.parse("time", values.parse_time_limit, None)
     if time_limit_s:
         draft.set_value(("limits", "wallTime"), int(time_limit_s), batch.position("time"))
-    _add_grace(batch, draft)
 
 
 def _tasks_per_node(batch: ParsedBatch, nodes: int) -> int:
@@ -61,18 +59,3 @@ def _memory_per_node_mb(batch: ParsedBatch, cpus: int, gpus: int) -> int:
     per_cpu = batch.parse("mem-per-cpu", values.parse_memory_mb, 0)
     per_gpu = batch.parse("mem-per-gpu", values.parse_memory_mb, 0)
     return per_node or per_cpu * cpus or per_gpu * gpus or _DEFAULT_MEMORY_MB
-
-
-def _add_grace(batch: ParsedBatch, draft: WorkflowDraft) -> None:
-    """Translate --signal: packtrain stops a script with SIGTERM, that long before the time limit."""
-    if not batch.has("signal"):
-        return
-    specification, _, seconds = batch.value("signal").partition("@")
-    name = specification.rpartition(":")[2].upper()
-    if seconds and not seconds.isdecimal():
-        batch.error("signal", f"--signal should be a signal and seconds such as TERM@120, but is {seconds[:40]!r}")
-        return
-    draft.set_value(("limits", "grace"), int(seconds or 60) or 60, batch.position("signal"))
-    if name not in _SIGNAL_NAMES:
-        message = f"packtrain stops the script with SIGTERM before the time limit, not with {name or 'a signal'}"
-        batch.warning("signal", message, f"handle SIGTERM as well, for example: trap … {name} TERM" if name else "")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import re
+import signal
 from dataclasses import dataclass
 
 _MAX_ARRAY_TASKS = 100_000
@@ -13,6 +15,9 @@ _MEMORY = re.compile(r"(\d{1,15})([kmgt]?)b?", re.IGNORECASE)
 _MB_PER_UNIT = {"k": 1 / 1024, "": 1, "m": 1, "g": 1024, "t": 1024**2}
 _COUNT = re.compile(r"(\d{1,9})([km]?)", re.IGNORECASE)
 _ARRAY_PART = re.compile(r"(\d{1,9})(?:-(\d{1,9})(?::(\d{1,9}))?)?")
+_SIGNAL = re.compile(r"(?:R?(B)?:)?(?:SIG)?([A-Z0-9]+)(?:@(\d{1,5}))?", re.IGNORECASE)
+_DEFAULT_SIGNAL_S = 60
+_SIGNAL_NAMES = ("TERM", "INT", "HUP", "QUIT", "USR1", "USR2", "CONT", "ALRM")
 _GRES = re.compile(r"(?:gres[:/])?gpu(?=[:=,(]|$)(?:[:=]([^,()]*))?(?:\([^)]*\))?", re.IGNORECASE)
 
 
@@ -109,3 +114,34 @@ def parse_array(text: str) -> ArrayIndexes:
         raise ValueError(f"should have at most {_MAX_ARRAY_TASKS} indexes, but has {len(indexes)}")
     first_step = re.search(r":(\d+)", ranges)
     return ArrayIndexes(tuple(sorted(indexes)), int(limit or 0), int(first_step[1]) if first_step else 1)
+
+
+@dataclass(frozen=True)
+class EndSignal:
+    """A parsed `--signal`.
+
+    Attributes:
+        name: As `stopSignal` of a step has it, e.g. B:USR1.
+        seconds: How long before the time limit it is sent.
+    """
+
+    name: str
+    seconds: int
+
+
+def parse_signal(text: str) -> EndSignal:
+    """Return the signal of `[R][B:]USR1@120`; names and numbers are allowed."""
+    match = _SIGNAL.fullmatch(text)
+    name = _signal_name(match[2].upper()) if match else ""
+    if match is None or name not in _SIGNAL_NAMES:
+        raise ValueError(f"should be {', '.join(_SIGNAL_NAMES)} and seconds, such as B:USR1@120, but is {text[:40]!r}")
+    prefix = "B:" if match[1] else ""
+    return EndSignal(prefix + name, int(match[3] or 0) or _DEFAULT_SIGNAL_S)
+
+
+def _signal_name(text: str) -> str:
+    if not text.isdecimal():
+        return text
+    with contextlib.suppress(ValueError):
+        return signal.Signals(int(text)).name.removeprefix("SIG")
+    return ""

@@ -17,6 +17,7 @@ from packtrain.spec.models.field_types import (
     NonNegativeInt,
     PositiveInt,
     RelativePath,
+    SignalName,
     SpecModel,
     Str,
     StrOrEmpty,
@@ -195,6 +196,9 @@ class RunAction(SpecModel):
         ...,
     ] = ()
     """Files of the working folder that become outputs when the command has ended; * matches all new ones at its top."""
+    stop_signal: SignalName | None = None
+    """Signal that announces the end of the job, as in sbatch: B:USR1 to the shell, USR1 to its programs; default:
+    SIGTERM to all."""
     network: Literal["host", "slirp4netns", "pasta"] = "host"
     """Network of the container; packtrain always uses the host's."""
     dns: tuple[Str, ...] = ()

@@ -101,11 +101,9 @@ def test_variables_win_over_the_script():
 
 
 def test_signal():
-    assert workflow("--signal=B:TERM@120")["limits"]["grace"] == 120
-    assert (
-        "packtrain stops the script with SIGTERM before the time limit, not with USR1" in messages("--signal=USR1")[0]
-    )
-    assert "--signal should be" in messages("--signal=TERM@soon")[0]
+    document = workflow("--signal=B:USR1@120")
+    assert document["limits"]["grace"] == 120 and document["steps"][0]["run"]["stopSignal"] == "B:USR1"
+    assert "--signal should be TERM" in messages("--signal=KILL@10")[0]
 
 
 def test_script_that_hides_failures():

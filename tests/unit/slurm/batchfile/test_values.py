@@ -6,12 +6,14 @@ import pytest
 
 from packtrain.slurm.batchfile.values import (
     ArrayIndexes,
+    EndSignal,
     parse_array,
     parse_count,
     parse_gpu_count,
     parse_gres_gpus,
     parse_memory_mb,
     parse_node_count,
+    parse_signal,
     parse_time_limit,
 )
 
@@ -41,6 +43,9 @@ from packtrain.slurm.batchfile.values import (
         (parse_gres_gpus, "gpu:2", 2),
         (parse_gres_gpus, "nvme:3,gpu:a100:2(S:0,1),gres/gpu:1", 3),
         (parse_gres_gpus, "gpus:2", 0),
+        (parse_signal, "B:USR1@120", EndSignal("B:USR1", 120)),
+        (parse_signal, "rb:sigterm", EndSignal("B:TERM", 60)),
+        (parse_signal, "R:10@5", EndSignal("USR1", 5)),
         (parse_array, "1-10:2%4", ArrayIndexes((1, 3, 5, 7, 9), 4, 2)),
         (parse_array, "5,1,3-4,4,", ArrayIndexes((1, 3, 4, 5))),
         (parse_array, "[0-1]", ArrayIndexes((0, 1))),
@@ -61,6 +66,9 @@ def test_value(parse, text, value):
         (parse_count, "0"),
         (parse_count, "two"),
         (parse_node_count, ""),
+        (parse_signal, "KILL@5"),
+        (parse_signal, "USR1@soon"),
+        (parse_signal, "999"),
         (parse_array, "5-1"),
         (parse_array, "1-5:0"),
         (parse_array, "a"),
