@@ -31,12 +31,12 @@ def trainings(session_cluster, tmp_path_factory):
         return SlurmTraining(SlurmWorkspace(cluster, tmp_path_factory.mktemp("workspace"), settings), **options)
 
     started = {
-        "requeued": start(),
+        "requeued": start(exclude="n3"),
         "preempted and requeued": start(partition="low", nodelist="n3", cpus=2),
         "preempted and cancelled": start(partition="preemptible", nodelist="n3", cpus=2),
         "requeueing forbidden": start({"requeue": False}, partition="low", nodelist="n3", cpus=2),
-        "time limit": start(time="1"),
-        "supervisor killed": start(),
+        "time limit": start(time="1", exclude="n3"),
+        "supervisor killed": start(exclude="n3"),
     }
     for training in started.values():
         training.wait_for_checkpoint()

@@ -215,6 +215,10 @@ class ProcessTable:
         """
         self.terminate(self.root_tree, is_announced=is_announced)
 
+    def reopen(self) -> None:
+        """Let programs be started again: the steps have finished, although their end was announced."""
+        self.root_tree = ProcessTree()
+
     def _children_in(self, process_tree: ProcessTree) -> list[ChildProcess]:
         return [child for child in self._children if process_tree in child.process_tree.self_and_ancestors()]
 
