@@ -16,6 +16,7 @@ from packtrain.engines.htcondor import run_setup, shell_runner
 from packtrain.engines.htcondor.condor_client import load_bindings
 from packtrain.engines.slurm.run_settings import SETTINGS_FILE
 from packtrain.events import Event, kinds, new_emitter_id
+from packtrain.fileutil import durable_mkdir, sync_folder, sync_tree
 from packtrain.plan import Input, Location, Plan, RemoteFile, RunFolder, write_plan
 from packtrain.plan.secret_files import write_inherited_variables
 from packtrain.planner.credentials.secret_sources import write_secret_sources, write_secrets
@@ -29,6 +30,8 @@ _logger = logging.getLogger(__name__)
 def create_run(submission: Submission, store: SqliteStore, notify_target: str | None = None) -> RunInfo:
     """Write the folder of a run, then add the run to the store; a crash in between leaves only the folder.
 
+    The folder is durable before the store names it.
+
     Args:
         submission: A submission that was prepared with `Goal.RUN`.
         store: The store that gets the run.
@@ -37,7 +40,8 @@ def create_run(submission: Submission, store: SqliteStore, notify_target: str | 
     plan, folder = submission.plan, submission.run_folder
     if plan.engine == "htcondor":
         load_bindings()  # raises UsageError before anything is written
-    folder.root.mkdir(parents=True, mode=0o700)
+    durable_mkdir(folder.root.parent)
+    folder.root.mkdir(mode=0o700)
     plan = _take_snapshots(plan, folder)
     (folder.root.parent.parent / ".gitignore").write_text("*\n", encoding="utf-8")
     write_secrets(folder.secrets, submission.secret_values)
@@ -58,6 +62,8 @@ def create_run(submission: Submission, store: SqliteStore, notify_target: str | 
         submission.slurm_settings.write(folder.slurm / SETTINGS_FILE)
     build_agent(folder.agent)
     write_launcher(folder.launcher)
+    sync_tree(folder.root)
+    sync_folder(folder.root.parent)
     run_info = RunInfo(plan.run, plan.name, plan.engine, folder.root, time.time())
     store.add_run(run_info, _make_run_created_event(plan, run_info))
     _logger.info("created the run %s in %s", run_info.run, run_info.folder)

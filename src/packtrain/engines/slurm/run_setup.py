@@ -68,6 +68,7 @@ def set_up_run(
         disk_mb=0 if config.scratch else _disk_mb(plan.jobs[0], disk_bytes, cluster, report),
         kill_wait_s=cluster.kill_wait_s,
         has_accounting=cluster.has_accounting,
+        max_array_tasks=cluster.max_array_tasks,
         avoid_nodes={**site_history.avoided_sites, **site_history.avoided_nodes},
         query_interval_s=config.query_interval,
     )

@@ -8,11 +8,14 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from packtrain.engines.api import Overrides
 from packtrain.engines.slurm.run_settings import RunSettings
 from packtrain.plan import GpuRequirements, Job
-from packtrain.spec.user_config import GpuProperties
+
+if TYPE_CHECKING:
+    from packtrain.spec.user_config import GpuProperties  # needs pydantic, which most commands do without
 
 # The agent receives SIGUSR1 this long before the time limit; Slurm sends it up to a minute early.
 _MIN_SIGNAL_S = 60

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from packtrain.engines.job_environment import job_environment
 from packtrain.errors import FailedError, UnavailableError, UsageError
+from packtrain.slurm.accounting.text_format import accounting_argv
 from packtrain.slurm.cluster_config import CONFIG_ARGV, TMP_DISK_ARGV, ClusterConfig, parse_cluster_config
 from packtrain.slurm.sacct import parse_sacct, sacct_argv
 from packtrain.slurm.squeue import TaskStatus, parse_squeue, squeue_argv
@@ -22,6 +23,7 @@ from packtrain.slurm.squeue import TaskStatus, parse_squeue, squeue_argv
 _logger = logging.getLogger("packtrain.engines.slurm")
 # Slurm's commands give up by themselves only after minutes, and a supervisor must renew its lease twice a minute.
 _TIMEOUT_S = 25.0
+_REPORT_TIMEOUT_S = 600.0  # of a query for a report, which may cover months
 # The submission may have been accepted although its answer was lost.
 _UNREACHABLE = re.compile(
     r"Socket timed out|Unable to contact|Connection refused|Connection reset|Zero Bytes were transmitted|"
@@ -88,6 +90,29 @@ class SlurmClient:
             return []
         return list(parse_squeue(self._read(squeue_argv(names))))
 
+    def read(self, argv: Sequence[str], timeout_s: float = _TIMEOUT_S) -> str:
+        """Return what a command prints that changes nothing.
+
+        Raises:
+            SlurmUnreachableError: The command failed.
+        """
+        return self._read(argv, timeout_s)
+
+    def read_accounting(self, since: str, until: str = "", user: str = "") -> str:
+        """Return what sacct prints for `accounting_argv`.
+
+        Raises:
+            SlurmUnreachableError: The accounting database does not answer.
+            UsageError: sacct rejects an argument, or the site has no accounting.
+        """
+        result = self._run(accounting_argv(since, until, user), _REPORT_TIMEOUT_S)
+        if result.returncode == 0:
+            return result.stdout
+        message = _error_message(result)
+        if _UNREACHABLE.search(message):
+            raise SlurmUnreachableError(f"sacct did not answer: {message}")
+        raise UsageError(f"sacct failed: {message}")
+
     def query_accounting(self, array_jobs: Sequence[int]) -> list[TaskStatus]:
         """Return the tasks of arrays as the accounting database knows them, in any state.
 
@@ -123,17 +148,17 @@ class SlurmClient:
             if result.returncode and _UNREACHABLE.search(message):
                 raise SlurmUnreachableError(message)
 
-    def _read(self, argv: Sequence[str]) -> str:
-        result = self._run(argv)
+    def _read(self, argv: Sequence[str], timeout_s: float = _TIMEOUT_S) -> str:
+        result = self._run(argv, timeout_s)
         if result.returncode:
             raise SlurmUnreachableError(_error_message(result))
         return result.stdout
 
-    def _run(self, argv: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    def _run(self, argv: Sequence[str], timeout_s: float = _TIMEOUT_S) -> subprocess.CompletedProcess[str]:
         _logger.debug("%s", " ".join(argv[:8]))
         try:
             return subprocess.run(
-                argv, capture_output=True, text=True, errors="replace", env=self._env, timeout=_TIMEOUT_S,
+                argv, capture_output=True, text=True, errors="replace", env=self._env, timeout=timeout_s,
                 stdin=subprocess.DEVNULL,
             )  # fmt: skip
         except FileNotFoundError:
@@ -141,7 +166,7 @@ class SlurmClient:
                 f"`{argv[0]}` was not found; run this on a login node of a Slurm cluster, or load its module"
             ) from None
         except subprocess.TimeoutExpired:
-            raise SlurmUnreachableError(f"{argv[0]} did not answer within {_TIMEOUT_S:.0f} s") from None
+            raise SlurmUnreachableError(f"{argv[0]} did not answer within {timeout_s:.0f} s") from None
 
 
 def _error_message(result: subprocess.CompletedProcess[str]) -> str:
