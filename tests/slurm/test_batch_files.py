@@ -147,12 +147,13 @@ def test_same_variables_as_with_sbatch(workspace):
     for name, options in (("plain", "-n1 -c2"), ("array", "-a 4,6 --mem=100 -J 'my name'")):
         variables = 'env -0 | grep -az ^SLURM | tr "\\0" "\\n" | sort > $OUT-${SLURM_ARRAY_TASK_ID-}'
         body = f'{variables}; echo "$NOTE" "$PWD"; srun -n1 true'
-        workspace.write_file(f"#!/bin/bash\n#SBATCH {options} -o {name}.log\n{body}\n", f"{name}.sh")
+        workspace.write_file(f"#!/bin/bash\n#SBATCH {options} -o {name}%a.log\n{body}\n", f"{name}.sh")
         workspace.environment["OUT"] = f"theirs-{name}"
         workspace.slurm("sbatch", "--wait", f"{name}.sh")
         workspace.environment["OUT"] = f"ours-{name}"
         workspace.run("run", f"{name}.sh", "--on", "slurm")
-        assert (workspace.folder / f"{name}.log").read_text() == f"from my shell {workspace.folder}\n"
+        (log, *_) = workspace.folder.glob(f"{name}*.log")
+        assert log.read_text() == f"from my shell {workspace.folder}\n"
     for name in ("plain-", "array-4", "array-6"):
         theirs, ours = (
             dict(line.split("=", 1) for line in (workspace.folder / f"{who}-{name}").read_text().splitlines())
