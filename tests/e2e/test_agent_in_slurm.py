@@ -33,6 +33,23 @@ def test_announced_end_of_a_job_that_does_not_finish(attempt):
     assert_failed(run, 60, "terminated", "steps", "the pool announced the end of the job")
 
 
+@pytest.mark.parametrize(("stop_signal", "shell", "program"), [("B:USR1", "stop", ""), ("USR1", "", "stop")])
+def test_stop_signal(attempt, stop_signal, shell, program):
+    """Before the end the shell or its programs get a signal of their own, and the job may still finish."""
+    wrong = "$PACKTRAIN_OUTPUT/wrong"
+    loop = f"trap 'touch {program or wrong}' USR1; {WAIT_FOR_STOP}"
+    command = (
+        f"trap 'touch {shell or wrong}' USR1; bash -c \"{loop}\" & wait; wait; echo done > $DEEPSQUARE_OUTPUT/model"
+    )
+    step = make_step(command, shell="/bin/bash", stop_signal=stop_signal)
+    run = attempt(
+        make_job(step, expect=(ExpectedOutput("model", command=f"test ! -e {wrong}"),)), options=("--announced", "60")
+    ).start()
+    run.wait_for_file("started")
+    run.process.send_signal(signal.SIGUSR1)
+    assert run.wait() == 0, run.stderr
+
+
 def test_grace_ends_before_the_pool_kills(attempt):
     """The agent kills the program after half of the two seconds that it has, not after 100 s."""
     step = make_step("trap '' TERM; touch started; while :; do sleep 0.1; done")

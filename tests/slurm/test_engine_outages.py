@@ -6,7 +6,9 @@ use too much memory, and has a prolog that fails when a test wants it to.
 
 from __future__ import annotations
 
+import contextlib
 import signal
+import subprocess
 
 import pytest
 
@@ -36,8 +38,14 @@ def own_cluster(tmp_path_factory):
         "JobAcctGatherFrequency": "task=1",
         "Prolog": str(prolog),
     }
+    spool = folder / "spool/n3"
+    spool.mkdir(parents=True)
+    mount = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", spool], capture_output=True)
     with Cluster(folder, install.NEWEST, accounting=True, settings=settings) as cluster:
+        cluster.has_small_spool = mount.returncode == 0
         yield cluster
+    if mount.returncode == 0:
+        subprocess.run(["umount", "--lazy", spool], check=True)
 
 
 @pytest.fixture
@@ -49,7 +57,7 @@ def cluster(own_cluster):
 
 @pytest.fixture
 def pool(cluster, tmp_path):
-    harness = SlurmEngineHarness(tmp_path, cluster, SMALL, has_accounting=True)
+    harness = SlurmEngineHarness(tmp_path, cluster, SMALL, has_accounting=True, max_array_tasks=1000)
     yield harness
     harness.kill_agents()
 
@@ -92,10 +100,10 @@ def test_slurmstepd_killed(pool, engine, cluster):
     _, native_id = start_agent(pool, engine)
     node = cluster.run(["squeue", "-h", "-r", "-j", native_id, "-o", "%N"]).stdout.strip()
     assert cluster.kill_job_steps(node) == 1
-    updates = poll_until(
-        engine, lambda updates: any(isinstance(update, (ExecutionInterrupted, Gone)) for update in updates)
-    )
-    assert updates
+    has_ended = lambda update: isinstance(update, (ExecutionInterrupted, Gone))  # noqa: E731
+    updates = poll_until(engine, lambda updates: any(map(has_ended, updates)))
+    (end,) = filter(has_ended, updates)
+    assert end.failure_kind == "evicted", end
 
 
 def test_drained_node(pool, engine, cluster):
@@ -124,7 +132,7 @@ def test_node_down(pool, engine, cluster):
             engine, lambda updates: any(isinstance(u, ExecutionStarted) and u.execution == 2 for u in updates)
         )
     finally:
-        cluster.run(["scontrol", "update", f"NodeName={node}", "State=RESUME"])
+        cluster.run(["scontrol", "update", f"NodeName={node}", "State=RESUME"], check=False)  # it may be up again
     assert any(isinstance(update, ExecutionInterrupted) for update in updates)
     end_agent(pool, engine)
 
@@ -144,7 +152,7 @@ def test_requeued_and_held(pool, engine, cluster):
 
 
 def test_failed_launch(pool, engine, cluster):
-    """Slurm holds a job that a node could not start, as with a full spool; the engine can release it."""
+    """Slurm holds a job that a node could not start, because the site's prolog failed; the engine can release it."""
     marker = cluster.folder / "fail-prolog"
     marker.touch()
     try:
@@ -161,6 +169,29 @@ def test_failed_launch(pool, engine, cluster):
     assert len(pool.read_events(request)) == 1
 
 
+def test_full_spool(cluster, tmp_path):
+    if not cluster.has_small_spool:
+        pytest.skip("mounting is not permitted")
+    pool = SlurmEngineHarness(tmp_path, cluster, SMALL, {"nodelist": "n3"})
+    engine, request = pool.make_engine(), pool.make_request("0-1", "succeed")
+    filler = cluster.folder / "spool/n3/filler"
+    with contextlib.suppress(OSError), open(filler, "wb", buffering=0) as file:
+        while True:
+            file.write(bytes(1024))
+    try:
+        engine.submit([request])
+        updates = poll_until(engine, lambda updates: any(isinstance(update, Held) for update in updates))
+    finally:
+        filler.unlink()
+        cluster.run(["scontrol", "update", "NodeName=n3", "State=RESUME"], check=False)
+    (held,) = [update for update in updates if isinstance(update, Held)]
+    assert (held.action, held.failure_kind) == ("release", "evicted")
+    engine.release(["0-1"])
+    assert poll_until(engine, all_gone("0-1"))[-1].exit_code == 0
+    assert len(pool.read_events(request)) == 1
+    pool.kill_agents()
+
+
 def test_time_limit(pool, engine, cluster):
     """An agent that does not leave in time, for example because it hangs."""
     _, native_id = start_agent(pool, engine, "deaf")
@@ -169,11 +200,11 @@ def test_time_limit(pool, engine, cluster):
     assert gone.failure_kind == "pool_time_limit" and "time limit" in gone.detail
 
 
-def test_out_of_memory(pool, engine):
-    request = pool.make_request("0-1", "allocate")
-    engine.submit([request])
+def test_killed_for_its_memory(pool, engine):
+    """Without control groups Slurm kills the whole job (OverMemoryKill) and reports only that."""
+    engine.submit([pool.make_request("0-1", "allocate")])
     gone = poll_until(engine, all_gone("0-1"))[-1]
-    assert gone.failure_kind == "out_of_memory"
+    assert gone.exit_code == -signal.SIGKILL and "SIGKILL" in gone.detail
 
 
 class TestForgottenJobs:
@@ -211,6 +242,20 @@ class TestController:
             cluster.kill("slurmctld", signal.SIGCONT)
         assert queued.reason.startswith("waits for Slurm: ")
         assert poll_until(engine, all_gone("0-1"))[-1].exit_code == 0
+        assert len(pool.read_events(request)) == 1
+
+    def test_supervisor_dies_before_sbatch_answers(self, pool, engine, cluster):
+        """The next one finds the stored submission, asks Slurm for it, and submits it if Slurm does not have it."""
+        request = pool.make_request("0-1", "succeed")
+        cluster.stop("slurmctld")
+        try:
+            engine.submit([request])
+            engine.close()
+        finally:
+            cluster.start("slurmctld")
+        later_engine = pool.make_engine()
+        assert isinstance(later_engine.recover([request])[-1], Queued)
+        assert poll_until(later_engine, all_gone("0-1"))[-1].exit_code == 0
         assert len(pool.read_events(request)) == 1
 
     def test_munged_is_down(self, pool, engine, cluster):

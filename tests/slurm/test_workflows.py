@@ -63,6 +63,7 @@ def test_secret_is_only_a_file_of_the_run(workspace, cluster, origin):
         workspace.write_file(HEAD + SECRET_WORKFLOW.replace("URL", server.url).replace("GATE", str(gate)))
         process = workspace.start("run", "workflow.yaml", "--on", "slurm")
         workspace.wait_for_stage("steps")
+        workspace.wait_for(lambda: "says ***" in workspace.run("logs"))  # while the job runs
         modes = {path.stat().st_mode & 0o777 for path in workspace.run_folder().glob("secrets/*")}
         job = cluster.run(["scontrol", "show", "job", "-d"]).stdout
         number = re.search(r"JobId=(\d+)", job)[1]

@@ -216,8 +216,8 @@ FAILURE_KINDS: dict[str, FailureKind] = {
         False,
         FAIL_JOB,
         35,
-        "an archive needs more disk space than the job requested",
-        "raise `limits.disk`, or check the archive",
+        "an archive, or a file whose size the server does not announce, needs more disk space than there is",
+        "raise `limits.disk`, or check the archive or file",
     ),
     "archive_broken": FailureKind(
         DATA,

@@ -11,6 +11,7 @@
   slurm/                            runs on Slurm only: run_settings.json, NAME.sh and NAME.json (what was submitted,
                                     by job name), status.jsonl (what Slurm reported)
   indexes/                          indexes of inputs with `mode: stream`
+  snapshots/N/NAME                  copies of inputs with `snapshot: true`
   secrets/NAME                      0700, files 0600; removed when the run ends
   jobs/JOB/
     plan.json                       the plan with this job only, for its agents
@@ -124,6 +125,10 @@ class RunFolder:
     @property
     def indexes(self) -> Path:
         return self.root / "indexes"
+
+    @property
+    def snapshots(self) -> Path:
+        return self.root / "snapshots"
 
     @property
     def notify(self) -> Path:

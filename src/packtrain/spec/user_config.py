@@ -87,8 +87,6 @@ class SlurmConfig(SpecModel):
     """Download cache of the jobs on a disk that the nodes share; without one each job fetches its inputs."""
     cache_limit: Bytes | None = None
     """Maximum size of that cache."""
-    shared_folder: bool = True
-    """The nodes share the folder in which runs are started."""
     query_interval: Seconds = 10.0
     """Minimum time between two queries of the queue; three times as long above 1,000 jobs."""
     supervisor: SlurmSupervisorConfig = SlurmSupervisorConfig()

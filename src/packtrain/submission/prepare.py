@@ -92,7 +92,8 @@ def prepare(
     """Load, check and plan a workflow.
 
     Args:
-        workflow: The path of a workflow file or submit file, or a mapping with the keys of a workflow file.
+        workflow: The path of a workflow file, submit file or batch script, or a mapping with the keys of a workflow
+            file.
         engine: The name of the engine, `local`, `htcondor` or `slurm`.
         goal: How far to go.
         progress: Receives diagnostics as they are found, the summary of the plan, and the progress of slow steps.

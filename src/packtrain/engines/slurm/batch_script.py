@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from packtrain.engines.slurm.run_settings import RunSettings
 from packtrain.engines.slurm.sbatch_options import announced_s
 from packtrain.plan import RunFolder
+from packtrain.slurm.batchfile.directives import render_directives
 
 TASKS_SUFFIX = ".tasks"
 
@@ -30,20 +31,17 @@ def render_batch_script(
     fixed = {
         "job-name": name,
         "comment": f"packtrain {folder.root.name}",
-        "array": f"0-{n_tasks - 1}",
+        "array": f"0-{n_tasks - 1}{options.get('array', '')}",  # the option has only the limit, e.g. %4
         "output": str(folder.slurm / f"{name}.out"),
         "open-mode": "append",
         "export": "ALL",  # of an environment that has only harmless variables, see `slurm_client`
     }
-    directives = "".join(
-        f"#SBATCH --{key}{f'={quote_value(value)}' if value else ''}\n" for key, value in {**options, **fixed}.items()
-    )
     agent_options = [f"--announced {signal_s}"] if (signal_s := announced_s(options)) else []
     agent_options += [f"--kill-wait {settings.kill_wait_s}"] if settings.kill_wait_s else []
     agent_options += [f'--cache "{settings.cache}"'] if settings.cache else []
     agent_options += [f"--cache-limit {settings.cache_limit_bytes}"] if settings.cache_limit_bytes else []
     return _TEMPLATE.format(
-        directives=directives,
+        directives=render_directives({**options, **fixed, **_container_options(options, folder)}),
         root=shlex.quote(str(folder.root)),
         tasks=shlex.quote(str(folder.slurm / f"{name}{TASKS_SUFFIX}")),
         scratch=settings.scratch,
@@ -51,9 +49,13 @@ def render_batch_script(
     )
 
 
-def quote_value(value: str) -> str:
-    """Quote a value as sbatch reads it: spaces separate options, and there are no escapes inside quotes."""
-    return f'"{value}"' if any(character in value for character in " #") else value
+def _container_options(options: Mapping[str, str], folder: RunFolder) -> dict[str, str]:
+    """Return the options of the Pyxis plugin that let the agent, which runs in the image, see the run's folder."""
+    if "container-image" not in options:
+        return {}
+    user_folder = folder.root.parents[2]  # in which packtrain was called; it has the run's folder
+    mounts = filter(None, (options.get("container-mounts", ""), f"{user_folder}:{user_folder}"))
+    return {"container-mounts": ",".join(mounts)}
 
 
 _TEMPLATE = """\

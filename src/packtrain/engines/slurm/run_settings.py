@@ -30,6 +30,7 @@ class RunSettings:
         disk_mb: Disk space that each job needs on its node; 0 if unknown.
         kill_wait_s: Time between Slurm's SIGTERM and SIGKILL (KillWait); 0 if unknown.
         has_accounting: sacct can answer.
+        max_array_tasks: Maximum number of tasks of an array; 0 if unknown.
         avoid_nodes: Nodes that failed in earlier runs, with the reasons.
         query_interval_s: Minimum time between two queries of the queue.
     """
@@ -45,6 +46,7 @@ class RunSettings:
     disk_mb: int = 0
     kill_wait_s: int = 0
     has_accounting: bool = False
+    max_array_tasks: int = 0
     avoid_nodes: Mapping[str, str] = field(default_factory=dict)
     query_interval_s: float = 10.0
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from packtrain.engines.slurm.run_settings import RunSettings
 from packtrain.engines.slurm.sbatch_options import RESERVED_OPTIONS, choose_constraint, merge_options
-from packtrain.plan import Job, Plan
+from packtrain.plan import EnvVar, Job, Plan
 from packtrain.slurm.cluster_config import ClusterConfig
 from packtrain.spec.diagnostics import Diagnostic, DiagnosticReport, SourceMap
 from packtrain.spec.user_config import SlurmConfig
@@ -47,7 +48,7 @@ def set_up_run(
     report = DiagnosticReport(origin or SourceMap(plan.name))
     options = (*config.options.items(), *((option.key, str(option.value)) for option in plan.slurm))
     for option in plan.slurm:
-        if reason := RESERVED_OPTIONS.get(option.key):
+        if (reason := RESERVED_OPTIONS.get(option.key)) and not _is_array_limit(option):
             report.key_error(("slurm", option.key), f"slurm.{option.key} cannot be set: {reason}")
     for name in config.options.keys() & RESERVED_OPTIONS.keys():
         report.error((), f"slurm.options.{name} of the settings cannot be set: {RESERVED_OPTIONS[name]}")
@@ -67,10 +68,15 @@ def set_up_run(
         disk_mb=0 if config.scratch else _disk_mb(plan.jobs[0], disk_bytes, cluster, report),
         kill_wait_s=cluster.kill_wait_s,
         has_accounting=cluster.has_accounting,
+        max_array_tasks=cluster.max_array_tasks,
         avoid_nodes={**site_history.avoided_sites, **site_history.avoided_nodes},
         query_interval_s=config.query_interval,
     )
     return RunSetup(settings, report.diagnostics)
+
+
+def _is_array_limit(option: EnvVar) -> bool:
+    return option.key == "array" and bool(re.fullmatch(r"%\d+", str(option.value)))
 
 
 def _choose_constraint(job: Job, config: SlurmConfig, options: Mapping[str, str], report: DiagnosticReport) -> str:

@@ -22,6 +22,7 @@ _MIN_SIGNAL_S = 60
 _MAX_SIGNAL_S = 65535  # Slurm's maximum
 _TIME_MARGIN_S = 60  # between `limits.wallTime`, which the agent enforces, and Slurm's own limit
 _GPU_OPTIONS = ("gpus-per-node", "gpus", "gpus-per-task", "gpus-per-socket", "gres")
+_MEMORY_OPTIONS = ("mem", "mem-per-cpu", "mem-per-gpu")
 # Options of the user that Slurm does not accept together with a computed one, or that would contradict it.
 _ALTERNATIVES: dict[str, tuple[str, ...]] = {
     "mem-per-cpu": ("mem", "mem-per-gpu"),
@@ -65,6 +66,8 @@ def sbatch_options(job: Job, overrides: Overrides, settings: RunSettings) -> dic
         for name, value in _computed_options(job, overrides, settings).items()
         if not set(_ALTERNATIVES.get(name, ())) & user_options.keys()
     }
+    for name in user_options.keys() & set(_MEMORY_OPTIONS):
+        user_options[name] = _scale_memory(user_options[name], overrides.memory_factor)
     if avoided := {*settings.avoid_nodes, *overrides.avoid_nodes, *overrides.avoid_sites}:
         user_options["exclude"] = ",".join(filter(None, (user_options.get("exclude"), *sorted(avoided))))
     omitted = {name for name, value in settings.options if value == "false"} - user_options.keys()
@@ -93,6 +96,12 @@ def _computed_options(job: Job, overrides: Overrides, settings: RunSettings) -> 
     options["signal"] = f"B:USR1@{signal_s}"
     options["requeue" if settings.may_requeue else "no-requeue"] = ""
     return options
+
+
+def _scale_memory(text: str, factor: float) -> str:
+    """Return a memory size of the user multiplied by a factor, in its own unit."""
+    match = re.fullmatch(r"(\d+)(\D*)", text)
+    return f"{math.ceil(int(match[1]) * factor)}{match[2]}" if match and factor != 1 else text
 
 
 def announced_s(options: Mapping[str, str]) -> int:

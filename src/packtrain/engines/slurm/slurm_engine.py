@@ -81,7 +81,7 @@ class SlurmEngine:
         self._actions: dict[Callable[[Sequence[str]], None], set[str]] = {}  # attempts by what to do with them
         self._kill_at: dict[str, float] = {}  # monotonic time by cancelled attempt
         self._grace_s = {job.id: job.limits.grace_s for job in plan.jobs}
-        self._max_array: int | None = None
+        self._max_array = self._settings.max_array_tasks  # 0 if unknown
         self._backoff = Backoff(retry_interval_s, _MAX_RETRY_INTERVAL_S)
         self._n_unanswered = 0  # times in a row that Slurm did not answer
         self._call_at = self._submit_at = 0.0  # monotonic; when Slurm may be called, and when arrays may be submitted
@@ -187,7 +187,7 @@ class SlurmEngine:
             self._report_wait(error)
 
     def _array_size(self) -> int:
-        if self._max_array is None:
+        if not self._max_array:
             self._max_array = self._client.read_config().max_array_tasks
         return self._max_array
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from packtrain.engines.slurm.batch_script import TASKS_SUFFIX
-from packtrain.fileutil import atomic_write
+from packtrain.fileutil import atomic_write, durable_mkdir
 from packtrain.plan import RunFolder
 
 _NAME_FORBIDDEN = re.compile(r"[^A-Za-z0-9._-]")
@@ -49,11 +49,11 @@ def new_name(run: str) -> str:
 
 def write_submission(submission: ArraySubmission, script: str, folder: RunFolder) -> Path:
     """Store the script, the tasks file that it reads, and last the record; return the path of the script."""
-    folder.slurm.mkdir(parents=True, exist_ok=True)
+    durable_mkdir(folder.slurm)
     path = folder.slurm / f"{submission.name}.sh"
     lines = "".join(f"{task.job_id} {task.attempt_id}\n" for task in submission.tasks)
-    atomic_write(path, script)
-    atomic_write(path.with_suffix(TASKS_SUFFIX), lines)
+    atomic_write(path, script, durable=True)
+    atomic_write(path.with_suffix(TASKS_SUFFIX), lines, durable=True)
     record = {"name": submission.name, "tasks": [[task.attempt_id, task.job_id] for task in submission.tasks]}
     atomic_write(path.with_suffix(_RECORD_SUFFIX), json.dumps(record), durable=True)
     return path

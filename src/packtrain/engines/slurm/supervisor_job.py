@@ -12,13 +12,13 @@ import shlex
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
-from packtrain.engines.slurm.batch_script import quote_value
 from packtrain.engines.slurm.run_settings import SETTINGS_FILE, RunSettings
 from packtrain.engines.slurm.sbatch_options import format_time_limit, merge_options
 from packtrain.engines.slurm.slurm_client import SlurmClient
 from packtrain.errors import EXIT_INTERNAL
 from packtrain.fileutil import atomic_write
 from packtrain.plan import RunFolder
+from packtrain.slurm.batchfile.directives import render_directives
 from packtrain.spec.user_config import SlurmSupervisorConfig, load_user_config
 
 _logger = logging.getLogger("packtrain.engines.slurm")
@@ -105,10 +105,7 @@ def render_supervisor_script(
         "export": "ALL",  # of an environment that has only harmless variables, see `slurm_client`
     }
     return _TEMPLATE.format(
-        directives="".join(
-            f"#SBATCH --{key}{f'={quote_value(value)}' if value else ''}\n"
-            for key, value in {**options, **fixed}.items()
-        ),
+        directives=render_directives({**options, **fixed}),
         exports="".join(f"export {name}={shlex.quote(value)}\n" for name, value in variables.items()),
         requeue='scontrol requeue "$job"' if "requeue" in options else f"sbatch {shlex.quote(str(path))}",
         command=shlex.join(command),

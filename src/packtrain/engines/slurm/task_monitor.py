@@ -126,6 +126,11 @@ class TaskMonitor:
             tracked = self.tracker.find(*key)
             if tracked and tracked.gone is None:
                 kept = _keep_estimate(status, tracked.status)
+                if _has_ended(status) and status.exit_code == _ALREADY_CLAIMED:
+                    # The controller forgot that it had started the task, and started it again.
+                    if self._is_agent_alive(tracked):
+                        continue
+                    kept = replace(status, state=LOST, exit_code=self._agent_exit_code(tracked))
                 if kept != tracked.status:
                     yield key, kept
 
@@ -167,7 +172,7 @@ class TaskMonitor:
     def _is_agent_alive(self, tracked: TrackedTask) -> bool:
         """Return whether the agent of a task that the controller has lost still holds its claim."""
         folder = self._folder.attempt_folder(tracked.task.job_id, tracked.task.attempt_id)
-        return tracked.is_running and claim.is_claim_held(folder, tracked.started_execution)
+        return claim.is_claim_held(folder, tracked.started_execution or 1)
 
     def _agent_exit_code(self, tracked: TrackedTask) -> int | None:
         """Return the exit code that the agent wrote into its journal, or None if it did not report its end."""

@@ -22,7 +22,7 @@ from packtrain.slurm.job_states import JobPhase, reason_meaning, state_meaning
 from packtrain.slurm.squeue import TaskStatus
 
 _UPDATES_PER_RECORD = 8  # positions in the log are this far apart as sequence numbers
-_LOST_DETAIL = "Slurm no longer knows the job, and its agent did not report its end"
+_LOST_DETAIL = "Slurm lost the job, and its agent did not report its end"
 
 
 @dataclass

@@ -33,7 +33,6 @@ _MAX_JOBS_TO_LIST = 5  # up to this number, all affected jobs are counted
 _MIN_VALUES = 3  # needed for a meaningful median
 _IMMEDIATE_S = 60.0  # a failure within this time was immediate
 _MAX_TIMEOUT_GAP_RATIO = 1.5  # shortest failed / longest complete transfer, if a time limit lies between them
-_MAX_REASON_LENGTH = 120
 _MAX_NODES_TO_LIST = 3
 
 _TIME_USE_TEXT = {
@@ -207,10 +206,9 @@ def _top_reason(failures: Sequence[FailureSummary]) -> str:
     if not top.reason or top.reason_count == 1 < n_failures:
         return ""
     reason = " ".join(top.reason.split())
-    shortened = reason if len(reason) <= _MAX_REASON_LENGTH else f"{reason[: _MAX_REASON_LENGTH - 1]}…"
     if n_failures == 1:
-        return f" The reason: “{shortened}”."
-    return f" The most frequent reason: “{shortened}” ({_count_jobs(top.reason_count)})."
+        return f" The reason: “{reason}”."
+    return f" The most frequent reason: “{reason}” ({_count_jobs(top.reason_count)})."
 
 
 def _not_retried_note(stats: ReportStats) -> str:

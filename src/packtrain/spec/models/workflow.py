@@ -114,6 +114,8 @@ class EnvironmentConfig(SpecModel):
     """Shell lines before each command, e.g. module load cuda."""
     path: Annotated[tuple[Str, ...], BeforeValidator(_text_to_list, json_schema_input_type=Str | list[Str])] = ()
     """Folders prepended to PATH."""
+    inherit: Annotated[tuple[Str, ...], BeforeValidator(_text_to_list, json_schema_input_type=Str | list[Str])] = ()
+    """Variables of the shell in which packtrain is called that steps get, as names or patterns; * for all."""
 
 
 class VirtualNetwork(SpecModel):

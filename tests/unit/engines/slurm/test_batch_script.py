@@ -21,3 +21,23 @@ def test_script():
     script = render_batch_script("pt-run-1-0123abcd", 3, options, RunFolder(Path("/shared/my runs/run-1")), settings)
     assert script == (GOLDEN / "array.sh").read_text()
     assert subprocess.run(["bash", "-n"], input=script, text=True).returncode == 0
+
+
+def test_image_of_the_pyxis_plugin():
+    """The plugin cannot be had for tests: this shows only what it would get."""
+    options = {"container-image": "nvcr.io#nvidia/pytorch:24.05-py3", "container-mounts": "/data:/data"}
+    folder = RunFolder(Path("/home/me/project/.packtrain/runs/run-1"))
+    script = render_batch_script("pt-run-1-0123abcd", 1, options, folder, RunSettings())
+    assert '#SBATCH --container-image="nvcr.io#nvidia/pytorch:24.05-py3"\n' in script
+    assert "#SBATCH --container-mounts=/data:/data,/home/me/project:/home/me/project\n" in script
+
+
+def test_limit_of_an_array():
+    script = render_batch_script("pt-r-0", 10, {"array": "%4"}, RunFolder(Path("/shared/r")), RunSettings())
+    assert script.count("--array") == 1 and "#SBATCH --array=0-9%4\n" in script
+
+
+def test_quotes_and_backslashes_in_options():
+    options = {"comment": "x", "reservation": 'my "own" \\ #1'}
+    script = render_batch_script("pt-r-0", 1, options, RunFolder(Path("/shared/r")), RunSettings())
+    assert '#SBATCH --reservation="my \\"own\\" \\\\ #1"\n' in script

@@ -2,18 +2,26 @@
 
 import pytest
 
+from packtrain.engines.api import NO_OVERRIDES
 from packtrain.engines.slurm.run_setup import set_up_run
+from packtrain.engines.slurm.sbatch_options import sbatch_options
 from packtrain.plan import EnvVar, GpuRequirements, Job, Limits, Plan, Resources
 from packtrain.slurm.cluster_config import ClusterConfig
 from packtrain.spec.user_config import SlurmConfig
+from packtrain.state.site_history import EMPTY_HISTORY, SiteHistory, SiteObservation
 
 CLUSTER = ClusterConfig(max_tmp_disk_mb=50_000)
 
 
-def set_up(config=None, *, resources=None, limits=None, options=(), cluster=CLUSTER, disk_bytes=None):
+JOB = Job("0", (), Resources(), Limits(), ())
+
+
+def set_up(
+    config=None, *, resources=None, limits=None, options=(), cluster=CLUSTER, disk_bytes=None, history=EMPTY_HISTORY
+):
     job = Job("0", (), resources or Resources(), limits or Limits(), ())
     plan = Plan("run-1", "run", "slurm", (job,), slurm=tuple(EnvVar(key, value) for key, value in options))
-    setup = set_up_run(plan, SlurmConfig.model_validate(config or {}), cluster, disk_bytes)
+    setup = set_up_run(plan, SlurmConfig.model_validate(config or {}), cluster, disk_bytes, history)
     return setup.settings, [str(problem) for problem in setup.problems]
 
 
@@ -49,6 +57,29 @@ def test_gpu_option(config, has_cons_tres, expected):
 def test_disk(limit, estimate, config, expected):
     settings, problems = set_up(config, limits=Limits(disk_bytes=limit), disk_bytes=estimate)
     assert settings.disk_mb == expected and not problems
+
+
+def test_nodes_that_failed_in_earlier_runs():
+    """Old failures have lost their weight, and a run that avoids every node never starts."""
+    now = 100 * 86400.0
+    old = now - 40 * 86400.0
+    observations = [
+        *(make_observation("n1", now, n, "gpu_unusable") for n in range(3)),
+        *(make_observation("n2", old, n, "gpu_unusable") for n in range(3)),
+        *(make_observation("n3", now, n) for n in range(3)),
+    ]
+    history = SiteHistory.from_observations(observations, now, "slurm")
+    settings, _ = set_up(history=history)
+    assert list(settings.avoid_nodes) == ["n1"]
+    assert sbatch_options(JOB, NO_OVERRIDES, settings)["exclude"] == "n1"
+    only_bad = SiteHistory.from_observations(observations[:3], now, "slurm")
+    assert not set_up(history=only_bad)[0].avoid_nodes
+
+
+def make_observation(node, ended_at, number, failure_kind=""):
+    return SiteObservation(
+        f"run-{number}", f"0/{node}", ended_at, "slurm", node, node, failure_kind, is_site_fault=bool(failure_kind)
+    )
 
 
 def test_cluster_without_tmp_disk():

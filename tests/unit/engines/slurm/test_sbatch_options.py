@@ -132,3 +132,9 @@ def test_settings_are_stored(tmp_path):
     settings = replace(RunSettings.for_plan(plan), disk_mb=7, cache="/c", query_interval_s=1.5, may_requeue=False)
     settings.write(tmp_path / SETTINGS_FILE)
     assert RunSettings.read(tmp_path / SETTINGS_FILE) == settings
+
+
+@pytest.mark.parametrize(("option", "value", "more"), [("mem", "4G", "8G"), ("mem-per-gpu", "500", "1000")])
+def test_more_memory_than_the_user_requested(option, value, more):
+    assert with_options((option, value))[option] == value
+    assert with_options((option, value), overrides=Overrides(memory_factor=2.0))[option] == more

@@ -85,7 +85,7 @@ def test_hold_and_release():
         (replace(RUNNING, state="FAILED", exit_code=-9), "", "SIGKILL"),
         (replace(RUNNING, state="FAILED", exit_code=-125), "", "signal 125"),
         (TaskStatus("pt-a", 0, 0, REJECTED, "invalid partition"), "submit_rejected", "invalid partition"),
-        (TaskStatus("pt-a", 7, 0, LOST), "", "no longer knows"),
+        (TaskStatus("pt-a", 7, 0, LOST), "", "Slurm lost the job"),
         (TaskStatus("pt-a", 7, 0, LOST, exit_code=0), "", "exit code 0"),
     ],
 )

@@ -9,6 +9,7 @@ import click
 from packtrain.cli.ui.output import console, dry_run_option, json_option, print_result
 from packtrain.cli.ui.report_source import ReportSource, read_slurm_history
 from packtrain.cli.ui.report_summary import print_comparison, print_findings, print_report_summary
+from packtrain.formatting import replace_control_chars
 from packtrain.report.analysis.statistics import compute_stats
 from packtrain.report.build import Report, build_report, write_report
 from packtrain.report.export import jobs_to_csv
@@ -61,7 +62,7 @@ def command(
     folder = output or (None if as_json or as_csv else source.folder)
     page = write_report(report, folder, curves=source.curves) if folder and not dry_run else None
     if as_csv:
-        click.echo(jobs_to_csv(report.stats), nl=False)
+        click.echo(replace_control_chars(jobs_to_csv(report.stats), keep="\r\n\t"), nl=False)
         return
     data = {**report.to_json, "page": str(page) if page else None}
     print_result(as_json, data, lambda out: print_report_summary(out, report.stats, report.findings))
@@ -77,4 +78,4 @@ def _print_details(report: Report, page: Path | None, folder: Path | None) -> No
         out.print("\nlimitations of the data:", style="dim")
         print_findings(out, report.history.limitations, "dim")
     location = f"report: {page}" if page else f"would write a report to {folder}"
-    out.print(f"\n{location}", markup=False)
+    out.print(f"\n{location}")

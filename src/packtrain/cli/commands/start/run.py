@@ -44,7 +44,7 @@ def command(
     dry_run: bool,
     as_json: bool,
 ) -> None:
-    """Run a workflow file or an HTCondor submit file.
+    """Run a workflow file, an HTCondor submit file or a Slurm batch script.
 
     The exit code is 0 if every job succeeded, else that of the first failure (docs/reference/failures.md). Ctrl-C
     stops the run cleanly; `packtrain resume` continues it.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from packtrain import services
+from packtrain.cli.ui.output import print_line
 from packtrain.errors import EXIT_INTERNAL, UnavailableError
 from packtrain.runs.supervise import has_other_supervisor, supervise_run
 
@@ -34,7 +35,7 @@ def command(run: str, reopen_after_epoch: int | None, in_job: bool, until_stdin_
     except UnavailableError as error:
         if not in_job or has_other_supervisor(run_info, store, error):
             raise
-        click.echo(f"packtrain: {error}; the pool restarts the supervisor", err=True)
+        print_line(f"packtrain: {error}; the pool restarts the supervisor", err=True)
         raise click.exceptions.Exit(EXIT_INTERNAL) from None
     for problem in problems:
-        click.echo(problem, err=True)
+        print_line(problem, err=True)

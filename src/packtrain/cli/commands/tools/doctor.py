@@ -16,6 +16,7 @@ from pathlib import Path
 
 import click
 from rich.console import Console
+from rich.text import Text
 
 from packtrain import __version__, formatting, services
 from packtrain.cli.ui.output import json_option, print_next_commands, print_result
@@ -25,7 +26,7 @@ from packtrain.store.location import file_system_type, is_network_file_system
 from packtrain.transfer.credentials import read_token, token_expires_at
 
 OK, WARNING, ERROR = "ok", "warning", "error"
-_STATUS_MARKS = {OK: "[green]✓[/]", WARNING: "[yellow]![/]", ERROR: "[red]✗[/]"}
+_STATUS_MARKS = {OK: ("✓", "green"), WARNING: ("!", "yellow"), ERROR: ("✗", "red")}
 _MIN_FREE_DISK_BYTES = 5e9
 _TOKEN_FILE_ENV_VARS = ("BEARER_TOKEN_FILE", "TOKEN")
 
@@ -54,8 +55,9 @@ def command(with_node: bool, as_json: bool) -> None:
 
 def _print_results(out: Console, results: list[CheckResult]) -> None:
     for result in results:
-        remedy = f"  [dim]→ {result.remedy}[/]" if result.remedy else ""
-        out.print(f" {_STATUS_MARKS[result.status]} {result.name:<12} {result.detail}{remedy}")
+        remedy = f"  → {result.remedy}" if result.remedy else ""
+        line = f" {result.name:<12} {result.detail}"
+        out.print(Text.assemble(" ", _STATUS_MARKS[result.status], line, (remedy, "dim")))
     print_next_commands(("packtrain init cifar10-resnet", "create a first workflow"))
 
 
