@@ -284,7 +284,7 @@ class TestController:
         engine.submit([request])
         if stage != "pending":
             kind = kinds.AGENT_STARTED if stage == "running" else kinds.AGENT_ENDED
-            poll_until(engine, lambda _: pool.read_events(request, kind))
+            poll_until(pool.make_engine(), lambda _: pool.read_events(request, kind))  # `engine` does not see the end
         cluster.restart_controller()
         if stage == "running":
             engine.cancel(["0-1"])
