@@ -11,6 +11,8 @@
   slurm/                            runs on Slurm only: NAME.sh and NAME.json (what was submitted, by job name),
                                     status.jsonl (what Slurm reported)
   indexes/                          indexes of inputs with `mode: stream`
+  environments/                     workspace.tar.gz: the files of the Pixi workspace
+    pixi-NAME/                      environment.json: the locked packages; local wheels
   secrets/NAME                      0700, files 0600; removed when the run ends
   jobs/JOB/
     plan.json                       the plan with this job only, for its agents
@@ -33,6 +35,7 @@ from pathlib import Path
 
 PACKTRAIN_FOLDER = ".packtrain"
 CHECKPOINT_FOLDER = "checkpoint"  # HTCondor moves it from one execution of an attempt to the next
+ENVIRONMENT_FILE = "environment.json"  # in the folder of a Pixi environment
 
 
 @dataclass(frozen=True)
@@ -124,6 +127,14 @@ class RunFolder:
     @property
     def indexes(self) -> Path:
         return self.root / "indexes"
+
+    @property
+    def environments(self) -> Path:
+        return self.root / "environments"
+
+    def pixi_environment(self, name: str) -> Path:
+        """The folder of a Pixi environment, which is sent to workers under the same name."""
+        return self.environments / f"pixi-{name}"
 
     @property
     def notify(self) -> Path:
