@@ -28,6 +28,7 @@ from packtrain.plan import Input, Plan, RunFolder
 from packtrain.planner.credentials.secret_sources import SecretSource, resolve_secrets, secret_resolver
 from packtrain.planner.engine_limits import check_engine_limits
 from packtrain.planner.make_plan import make_plan
+from packtrain.planner.pixi_workspaces import PixiWorkspaces
 from packtrain.planner.plan_summary import PlanSummary, summarize_plan
 from packtrain.planner.preflight import check_input_access, run_preflight
 from packtrain.planner.stream_planner import make_index_request, streamed_inputs
@@ -68,6 +69,7 @@ class Submission:
     run_settings: RunSettings | None = None  # for HTCondor
     without_agent: bool = False  # the image has no Python, so jobs run without the agent
     index_paths: tuple[Path, ...] = ()  # indexes of streamed inputs; the run gets copies
+    workspaces: PixiWorkspaces = field(default_factory=PixiWorkspaces)  # of its Pixi environments
 
 
 def prepare(
@@ -147,6 +149,7 @@ def prepare(
         run_settings=settings,
         without_agent=facts.without_agent,
         index_paths=tuple(dict.fromkeys(index.path for index in facts.indexes.values())),
+        workspaces=draft.workspaces,
     )
 
 
@@ -178,6 +181,7 @@ class _Draft:
     source_map: SourceMap
     secret_sources: Mapping[str, SecretSource]
     secret_values: Mapping[str, str]
+    workspaces: PixiWorkspaces
 
 
 def _make_draft(
@@ -214,7 +218,9 @@ def _make_draft(
     diagnostics.add(lacking if strict else (replace(diagnostic, severity=WARNING) for diagnostic in lacking))
     diagnostics.raise_errors()
     _logger.info("planned %s: %d jobs on %s", run, len(result.plan.jobs), engine)
-    return _Draft(result.plan, folder, workflow_dir, workflow.source_map, result.secrets, resolved.values)
+    return _Draft(
+        result.plan, folder, workflow_dir, workflow.source_map, result.secrets, resolved.values, result.workspaces
+    )
 
 
 def new_run_id(name: str) -> str:
