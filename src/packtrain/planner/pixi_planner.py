@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from packtrain import plan
@@ -10,6 +11,7 @@ from packtrain.pixi.errors import PixiError
 from packtrain.pixi.machine_requirements import parse_version
 from packtrain.planner.input_output_planner import plan_location
 from packtrain.planner.local_paths import resolve_path
+from packtrain.planner.pixi_workspaces import DownloadSize
 from packtrain.planner.plan_context import JobContext
 from packtrain.spec.diagnostics import KeyPath
 from packtrain.spec.models.pixi import PixiConfig
@@ -52,7 +54,7 @@ def plan_pixi_environment(environment: WorkspaceEnvironment, context: JobContext
     """Convert an environment that `read_job_environment` returned."""
     spec = context.workflow.environment.pixi
     assert spec is not None
-    packages = environment.lock.packages
+    size = DownloadSize.of(environment.lock.packages)
     manifest = environment.manifest
     requires = environment.requires
     return plan.PixiEnvironment(
@@ -71,9 +73,9 @@ def plan_pixi_environment(environment: WorkspaceEnvironment, context: JobContext
         activation_env=tuple(plan.EnvVar(key, value) for key, value in environment.activation_env.items()),
         python_path=environment.python_path,
         mirrors=_plan_mirrors(spec, context),
-        n_packages=len(packages),
-        download_bytes=sum(package.size or 0 for package in packages),
-        n_unknown_sizes=sum(package.size is None for package in packages),
+        n_packages=len(environment.lock.packages),
+        download_bytes=size.known_bytes,
+        n_unknown_sizes=size.n_unknown,
     )
 
 
@@ -90,6 +92,20 @@ def plan_workspace_input(context: JobContext) -> plan.Input:
     size = len(context.plan_context.workspaces.archive)
     file = plan.RemoteFile(archive.name, (plan.Location(archive.absolute().as_uri()),), size)
     return plan.Input(WORKSPACE_INPUT, WORKSPACE_FOLDER, (file,))
+
+
+def add_download_sizes(planned: plan.Plan, sizes: Mapping[str, DownloadSize]) -> plan.Plan:
+    """Return the plan with the sizes that servers told."""
+    return replace(planned, jobs=tuple(_add_download_size(job, sizes) for job in planned.jobs))
+
+
+def _add_download_size(job: plan.Job, sizes: Mapping[str, DownloadSize]) -> plan.Job:
+    pixi = job.environment.pixi
+    if pixi is None or pixi.name not in sizes:
+        return job
+    size = sizes[pixi.name]
+    sized = replace(pixi, download_bytes=size.known_bytes, n_unknown_sizes=size.n_unknown)
+    return replace(job, environment=replace(job.environment, pixi=sized))
 
 
 def require_cuda(resources: plan.Resources, environment: WorkspaceEnvironment) -> plan.Resources:

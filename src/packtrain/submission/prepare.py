@@ -85,6 +85,7 @@ def prepare(
     no_gpu: bool = False,
     offline: bool = False,
     detach: bool = False,
+    pixi: str = "",
     site_history: SiteHistory = EMPTY_HISTORY,
 ) -> Submission:
     """Load, check and plan a workflow.
@@ -101,6 +102,7 @@ def prepare(
         no_gpu: Ignore the GPUs that the workflow requests.
         offline: Do not query the sizes of the inputs.
         detach: Also check that the run works with a detached supervisor.
+        pixi: The Pixi environment of all commands, `MANIFEST` or `MANIFEST:ENVIRONMENT`; "" for the workflow's own.
         site_history: What earlier runs learned about sites and servers.
 
     Raises:
@@ -110,11 +112,13 @@ def prepare(
     """
     progress = progress or Progress()
     diagnostics = _Diagnostics(progress)
-    draft = _make_draft(workflow, engine, diagnostics, matrix, expect, strict, no_container, no_gpu)
+    draft = _make_draft(workflow, engine, diagnostics, matrix, expect, strict, no_container, no_gpu, pixi)
     facts = PlanFacts(engine_capabilities(engine), draft.run_folder.indexes, site_history.source_speeds())
     if goal >= Goal.PLAN and not offline:
         with progress.querying_inputs():
             facts = replace(facts, preflight=run_preflight(draft.plan, draft.secret_values))
+            draft.workspaces.query_sizes()
+            facts = replace(facts, download_sizes=draft.workspaces.download_sizes)
         for stat in facts.preflight.input_stats.values():
             _logger.debug("input %s: %s", stat.url, stat.error or f"{stat.size} bytes")
     runner = RunnerChoice()
@@ -122,7 +126,7 @@ def prepare(
         runner = choose_runner(draft.plan, draft.source_map)
         facts = replace(facts, without_agent=runner.without_agent)
     plan = complete_plan(draft.plan, facts)
-    summary = summarize_plan(plan, facts.preflight)
+    summary = summarize_plan(plan, facts.preflight, draft.workspaces.package_sources)
     settings = None
     if goal >= Goal.DRY_RUN and engine != "local":
         user_config = load_user_config().htcondor
@@ -193,10 +197,11 @@ def _make_draft(
     strict: bool,
     no_container: bool,
     no_gpu: bool,
+    pixi: str,
 ) -> _Draft:
     """Load and plan a workflow, read its secrets, and check that the engine can run it."""
     capabilities = engine_capabilities(engine)
-    loaded = load_workflow(source, expect, matrix)
+    loaded = load_workflow(source, expect, matrix, pixi)
     diagnostics.add(loaded.diagnostics)
     workflow = loaded.workflow
     if workflow is None:
