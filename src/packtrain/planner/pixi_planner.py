@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from packtrain import plan
-from packtrain.pixi.environment import WorkspaceEnvironment
-from packtrain.pixi.errors import PixiError
-from packtrain.pixi.machine_requirements import parse_version
+from packtrain.pixi_workspace.environment import WorkspaceEnvironment
+from packtrain.pixi_workspace.errors import PixiError
+from packtrain.pixi_workspace.machine_requirements import parse_version
 from packtrain.planner.input_output_planner import plan_location
 from packtrain.planner.local_paths import resolve_path
 from packtrain.planner.pixi_workspaces import DownloadSize

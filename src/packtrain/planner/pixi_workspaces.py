@@ -9,9 +9,9 @@ from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from packtrain.pixi.environment import LOCK_FILENAME, WorkspaceEnvironment, read_environment
-from packtrain.pixi.errors import PixiError
-from packtrain.pixi.workspace_files import build_archive, collect_files
+from packtrain.pixi_workspace.environment import LOCK_FILENAME, WorkspaceEnvironment, read_environment
+from packtrain.pixi_workspace.errors import PixiError
+from packtrain.pixi_workspace.workspace_files import build_archive, collect_files
 from packtrain.plan import ENVIRONMENT_FILE, Location, PixiLock, PixiPackage, RunFolder, write_pixi_lock
 from packtrain.planner.preflight import TIMEOUT_S
 from packtrain.transfer.registry import get_source

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from packtrain.pixi.environment import WorkspaceEnvironment
+from packtrain.pixi_workspace.environment import WorkspaceEnvironment
 from packtrain.plan import Resources, RunFolder, SecretOrStr
 from packtrain.planner.credentials.secret_sources import SecretRegistry
 from packtrain.planner.modules.module_resolver import ModuleResolver

@@ -9,7 +9,7 @@ from pathlib import PurePosixPath
 from packtrain import plan
 from packtrain.errors import UsageError
 from packtrain.formatting import pluralize
-from packtrain.pixi.errors import PixiError
+from packtrain.pixi_workspace.errors import PixiError
 from packtrain.planner.containers import plan_container
 from packtrain.planner.pixi_planner import WORKSPACE_FOLDER
 from packtrain.planner.plan_context import JobContext

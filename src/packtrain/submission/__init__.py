@@ -4,7 +4,7 @@
 `create_run` writes the run's folder and adds it to the store. Start reading at `prepare.prepare`.
 """
 
-from packtrain.pixi.manifest import find_manifest
+from packtrain.pixi_workspace.manifest import find_manifest
 from packtrain.spec.diagnostics import WorkflowError
 from packtrain.spec.models.workflow import workflow_json_schema
 from packtrain.submission.create_run import create_run

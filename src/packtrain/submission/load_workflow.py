@@ -10,7 +10,7 @@ from typing import Any
 
 from packtrain.condor.submitfile import is_submit_file, load_submit_file
 from packtrain.errors import UsageError
-from packtrain.pixi.manifest import DEFAULT_ENVIRONMENT
+from packtrain.pixi_workspace.manifest import DEFAULT_ENVIRONMENT
 from packtrain.spec.diagnostics import SourceMap
 from packtrain.spec.load import LoadResult, load_workflow_file, validate_workflow
 from packtrain.spec.models.pixi import PixiConfig

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import yaml
 
-from packtrain.pixi.environment import WorkspaceEnvironment, read_environment
-from packtrain.pixi.errors import PixiError
-from packtrain.pixi.manifest import DEFAULT_ENVIRONMENT, read_manifest
+from packtrain.pixi_workspace.environment import WorkspaceEnvironment, read_environment
+from packtrain.pixi_workspace.errors import PixiError
+from packtrain.pixi_workspace.manifest import DEFAULT_ENVIRONMENT, read_manifest
 
 _PREFERRED_TASKS = ("train", "training", "main", "start", "run")
 _TEMPLATE = """\

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from packtrain.formatting import format_size
-from packtrain.pixi.errors import PixiError, Problem
+from packtrain.pixi_workspace.errors import PixiError, Problem
 
 MAX_BYTES = 100_000_000
 _MAX_LISTED = 3

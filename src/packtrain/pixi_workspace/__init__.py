@@ -1,4 +1,4 @@
-"""Pixi's own formats: manifests, lock files, tasks.
+"""Pixi workspaces on the submit side: manifests, lock files, tasks.
 
 A workspace becomes a `WorkspaceEnvironment`: what a worker needs to install and activate one of its environments.
 Start with `environment`; `manifest` reads pixi.toml and pyproject.toml, `lock_file` reads pixi.lock with py-rattler,

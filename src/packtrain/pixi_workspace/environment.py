@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from packtrain.pixi.errors import PixiError, Problem
-from packtrain.pixi.lock_file import SUBDIR, CodePackage, LockedPlatform, read_locked_platform
-from packtrain.pixi.machine_requirements import collect_requirements, parse_version
-from packtrain.pixi.manifest import Manifest, ManifestEnvironment, Platform, normalize_name, read_manifest
-from packtrain.pixi.tasks import TaskRenderer
+from packtrain.pixi_workspace.errors import PixiError, Problem
+from packtrain.pixi_workspace.lock_file import SUBDIR, CodePackage, LockedPlatform, read_locked_platform
+from packtrain.pixi_workspace.machine_requirements import collect_requirements, parse_version
+from packtrain.pixi_workspace.manifest import Manifest, ManifestEnvironment, Platform, normalize_name, read_manifest
+from packtrain.pixi_workspace.tasks import TaskRenderer
 from packtrain.plan import MachineRequirements, PixiLock, PixiPackage
 
 LOCK_FILENAME = "pixi.lock"

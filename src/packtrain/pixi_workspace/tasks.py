@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from packtrain.pixi.errors import PixiError, Problem
-from packtrain.pixi.task_shell import UnsupportedSyntaxError, translate_command
+from packtrain.pixi_workspace.errors import PixiError, Problem
+from packtrain.pixi_workspace.task_shell import UnsupportedSyntaxError, translate_command
 from packtrain.plan import EnvVar, PixiCommand, PixiTask
 from packtrain.spec.diagnostics import did_you_mean
 from packtrain.spec.models.field_types import check_relative_path

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from packtrain.pixi.errors import PixiError, Problem, missing_extra
+from packtrain.pixi_workspace.errors import PixiError, Problem, missing_extra
 
 MANIFEST_NAMES = ("pixi.toml", "pyproject.toml")
 DEFAULT_ENVIRONMENT = "default"

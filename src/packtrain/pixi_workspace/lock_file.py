@@ -11,8 +11,8 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
-from packtrain.pixi.errors import PixiError, Problem, missing_extra
-from packtrain.pixi.machine_requirements import parse_version
+from packtrain.pixi_workspace.errors import PixiError, Problem, missing_extra
+from packtrain.pixi_workspace.machine_requirements import parse_version
 from packtrain.plan import PixiPackage
 
 if TYPE_CHECKING:
