@@ -70,7 +70,7 @@ EVENT_KINDS: dict[str, str] = {
     AGENT_ENDED: "an agent ended; `outcome` (succeeded, failed, requeued, cancelled), `exit_code`, `failure`, "
     "`outputs` (the first thousand), `n_outputs` (how many there are), `freed_bytes`, `seconds`; if requeued also "
     "`step` (the training step) and `reason`",
-    STAGE_STARTED: "a stage started; `stage` (probe, fetch, unpack, steps, check, sync, clean)",
+    STAGE_STARTED: "a stage started; `stage` (probe, fetch, unpack, install, steps, check, sync, clean)",
     STAGE_ENDED: "a stage ended; `stage`, `seconds`, `failure`, and what the stage counted (`bytes`, `files`, "
     "`source`, …)",
     STEP_STARTED: "a step started; `step` (its path, e.g. `train` or `sweep/2/train`), `command`",
