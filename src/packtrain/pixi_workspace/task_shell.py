@@ -12,7 +12,8 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*|\?")
 _BRACED_NAME = re.compile(r"\{[A-Za-z_][A-Za-z0-9_]*\}")
 _BLANKS = re.compile(r"[ \t]+")
 _OPERATOR = re.compile(r"&&|\|\||[|;]")
-_REDIRECTION = re.compile(r">>|>&[0-9]|[<>]")
+_REDIRECTION = re.compile(r">>|>&[0-9](?=[\s;|&)]|$)|[<>]")
+_NUMBERED_REDIRECTION = re.compile(r"\d+[<>]")
 _REFUSED = re.compile(r"&>|\|&|;;|<<|<\(|>\(|>\||&(?!&)|[()`]")
 _WORD_END = " \t\n|&;<>()"
 _LINE_BREAK = re.compile(r"\s*\n\s*")
@@ -70,12 +71,12 @@ class _Reader:
                 operator, starts_command = found, True
             elif found := self._take(_REDIRECTION):
                 self._take(_BLANKS)
-                self._require_word(not found[-1].isdigit() and self._is_at_end_of_word(), found)
+                self._require_word(not found[-1].isdigit() and not self._is_at_file(), found)
                 starts_command = False
             else:
                 word = self._read_word(starts_command)
                 is_negation = starts_command and word == "!"
-                self._require_word(is_negation and operator == "!", word)
+                self._require_word(is_negation and operator in ("!", "|"), word)
                 operator, starts_command = ("!", True) if is_negation else (operator, False)
         self._require_word(starts_command and operator not in ("", ";"), operator)
         if closing and self._position >= len(self._text):
@@ -85,6 +86,10 @@ class _Reader:
     def _require_word(is_missing: bool, operator: str) -> None:
         if is_missing:
             raise UnsupportedSyntaxError(f"has `{operator}` without a command or file beside it")
+
+    def _is_at_file(self) -> bool:
+        """Return whether the target of a redirection follows."""
+        return not self._is_at_end_of_word() and not _NUMBERED_REDIRECTION.match(self._text, self._position)
 
     def _is_at_end_of_word(self) -> bool:
         return self._position >= len(self._text) or self._text[self._position] in _WORD_END
