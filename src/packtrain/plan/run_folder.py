@@ -132,6 +132,10 @@ class RunFolder:
     def environments(self) -> Path:
         return self.root / "environments"
 
+    @property
+    def workspace_archive(self) -> Path:
+        return self.environments / "workspace.tar.gz"
+
     def pixi_environment(self, name: str) -> Path:
         """The folder of a Pixi environment, which is sent to workers under the same name."""
         return self.environments / f"pixi-{name}"

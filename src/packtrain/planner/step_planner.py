@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import PurePosixPath
 
 from packtrain import plan
 from packtrain.errors import UsageError
 from packtrain.formatting import pluralize
+from packtrain.pixi_workspace.errors import PixiError
 from packtrain.planner.containers import plan_container
+from packtrain.planner.pixi_planner import WORKSPACE_FOLDER
 from packtrain.planner.plan_context import JobContext
 from packtrain.spec.diagnostics import DiagnosticReport, KeyPath, did_you_mean, format_key_path
 from packtrain.spec.models import steps
@@ -87,6 +90,8 @@ class StepPlanner:
     def _plan_action(
         self, spec: steps.Step, key_path: KeyPath
     ) -> tuple[str, plan.RunAction | plan.GroupAction | plan.ForAction | plan.LaunchAction | plan.UseAction]:
+        if spec.run and spec.run.task is not None:
+            return self._plan_task(spec.run, spec.run.task, spec.resources, (*key_path, "run"))
         if spec.run:
             return "run", self._plan_run(spec.run, spec.resources, (*key_path, "run"))
         if spec.for_:
@@ -101,7 +106,8 @@ class StepPlanner:
         self, spec: steps.RunAction, step_resources: steps.StepResources | None, key_path: KeyPath
     ) -> plan.RunAction:
         self._check_host_run(spec, key_path)
-        if spec.collect and (spec.work_dir or "/").startswith("/"):
+        work_dir = spec.work_dir or self._default_work_dir(spec)
+        if spec.collect and (work_dir or "/").startswith("/"):
             collect_path = (*key_path, "collect")
             message = f"{format_key_path(collect_path)} needs a workDir of its own below $STORAGE_PATH"
             self._context.report.error(collect_path, message, "set `workDir: work`")
@@ -111,13 +117,48 @@ class StepPlanner:
             resources=self._plan_resources(spec.resources, step_resources, key_path),
             container=plan_container(spec.container, (*key_path, "container"), self._context),
             env=self.plan_env(spec.env, (*key_path, "env")),
-            work_dir=spec.work_dir or "",
+            work_dir=work_dir,
             stdout=self._fill_relative_path(spec.stdout, (*key_path, "stdout")),
             stderr=self._fill_relative_path(spec.stderr, (*key_path, "stderr")),
             collect=tuple(
                 self._plan_collected_output(output, (*key_path, "collect", i)) for i, output in enumerate(spec.collect)
             ),
         )
+
+    def _default_work_dir(self, spec: steps.RunAction) -> str:
+        """Return the folder of a command that names none: the Pixi workspace, or "" for the sandbox."""
+        return WORKSPACE_FOLDER if self._context.pixi and spec.container is None else ""
+
+    def _plan_task(
+        self, spec: steps.RunAction, task: str, step_resources: steps.StepResources | None, key_path: KeyPath
+    ) -> tuple[str, plan.RunAction | plan.GroupAction]:
+        """Plan a Pixi task: one command, or a group of it and the tasks that it depends on."""
+        action = self._plan_run(spec, step_resources, key_path)
+        name = self._context.fill_placeholders(task)
+        args = [self._context.fill_placeholders(arg) for arg in spec.args]
+        commands: tuple[plan.PixiCommand, ...] = ()
+        if self._context.pixi:
+            try:
+                commands = self._context.pixi.tasks.render(name, args)
+            except PixiError as error:
+                for problem in error.problems:
+                    self._context.report.error((*key_path, "task"), problem.message, problem.hint)
+        elif self._context.workflow.environment.pixi is None:
+            message = f"the task {name!r} needs a Pixi environment"
+            self._context.report.error((*key_path, "task"), message, "add `environment: {pixi: {manifest: pixi.toml}}`")
+        actions = [self._plan_task_command(action, spec, command) for command in commands]
+        if len(actions) == 1:
+            return "run", actions[0]
+        # Outputs of the tasks before the last one are not those of the step.
+        actions = [*(replace(one, stdout="", stderr="", collect=()) for one in actions[:-1]), *actions[-1:]]
+        return "steps", plan.GroupAction(
+            tuple(plan.Step(f"{name}-{number}", one) for number, one in enumerate(actions, 1))
+        )
+
+    @staticmethod
+    def _plan_task_command(action: plan.RunAction, spec: steps.RunAction, command: plan.PixiCommand) -> plan.RunAction:
+        work_dir = spec.work_dir or str(PurePosixPath(WORKSPACE_FOLDER, command.work_dir))
+        return replace(action, command=command.command, env=(*command.env, *action.env), work_dir=work_dir)
 
     def _plan_collected_output(self, spec: steps.CollectedOutput, key_path: KeyPath) -> plan.CollectedOutput:
         return plan.CollectedOutput(
@@ -144,7 +185,8 @@ class StepPlanner:
             message = f"{format_key_path(work_dir_path)} {spec.work_dir} may not exist without the container"
             self._context.report.warning(work_dir_path, message)
         in_container = (spec.container or self._context.has_container) and not no_container
-        if not in_container and (not spec.command.strip() or spec.shell == "ENTRYPOINT"):
+        has_command = bool(spec.command.strip()) or spec.task is not None
+        if not in_container and (not has_command or spec.shell == "ENTRYPOINT"):
             message = f"{format_key_path(key_path)} uses the image's entrypoint, but the step runs without a container"
             self._context.report.error((*key_path, "command"), message, "give a command")
 

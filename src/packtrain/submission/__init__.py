@@ -4,10 +4,22 @@
 `create_run` writes the run's folder and adds it to the store. Start reading at `prepare.prepare`.
 """
 
+from packtrain.pixi_workspace.manifest import find_manifest
 from packtrain.spec.diagnostics import WorkflowError
 from packtrain.spec.models.workflow import workflow_json_schema
 from packtrain.submission.create_run import create_run
+from packtrain.submission.pixi_workflow import make_pixi_workflow
 from packtrain.submission.prepare import Goal, Submission, prepare
 from packtrain.submission.progress import Progress
 
-__all__ = ["Goal", "Progress", "Submission", "WorkflowError", "create_run", "prepare", "workflow_json_schema"]
+__all__ = [
+    "Goal",
+    "Progress",
+    "Submission",
+    "WorkflowError",
+    "create_run",
+    "find_manifest",
+    "make_pixi_workflow",
+    "prepare",
+    "workflow_json_schema",
+]

@@ -38,6 +38,7 @@ def create_run(submission: Submission, store: SqliteStore, notify_target: str | 
     write_secrets(folder.secrets, submission.secret_values)
     write_secret_sources(folder.secret_sources, submission.secret_sources, submission.workflow_dir)
     _copy_files(submission.index_paths, folder.indexes)
+    submission.workspaces.write(folder)
     write_plan(plan, folder.plan)
     if notify_target:
         notifications.write_target(folder.notify, notify_target)

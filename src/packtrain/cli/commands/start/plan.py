@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from packtrain.cli.ui.options import expect_option, repeat_arguments
+from packtrain.cli.ui.options import expect_option, pixi_option, repeat_arguments
 from packtrain.cli.ui.output import (
     json_option,
     print_next_commands,
@@ -21,6 +21,7 @@ from packtrain.submission import Goal, prepare
 @click.option("--on", "engine", default="local", show_default=True, help="Engine to plan for: local or htcondor.")
 @resource_override_options
 @expect_option
+@pixi_option
 @click.option("--offline", is_flag=True, help="Do not query the sizes of the inputs.")
 @json_option
 def command(
@@ -29,6 +30,7 @@ def command(
     no_container: bool,
     no_gpu: bool,
     expect: tuple[str, ...],
+    pixi: str,
     offline: bool,
     as_json: bool,
 ) -> None:
@@ -43,8 +45,11 @@ def command(
             no_container=no_container,
             no_gpu=no_gpu,
             expect=expect,
+            pixi=pixi,
             offline=offline,
         )
     if not as_json:
         chosen = engine if engine != "local" else None
-        print_next_commands((f"packtrain run {repeat_arguments(file, chosen, no_container, no_gpu, expect)}", "run it"))
+        print_next_commands(
+            (f"packtrain run {repeat_arguments(file, chosen, no_container, no_gpu, expect, pixi)}", "run it")
+        )

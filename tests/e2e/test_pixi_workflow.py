@@ -1,0 +1,100 @@
+"""Workflows that name a Pixi environment: from the lock file to commands that run in it."""
+
+from __future__ import annotations
+
+import pytest
+
+from testbed.pixi.packages import build_wheel
+from testbed.pixi.workspace import LOCK_VERSIONS, write_workspace
+from tests.support.cli_runs import Workspace
+
+pytestmark = pytest.mark.slow
+
+WORKFLOW = """
+name: pixi
+resources: {tasks: 1, cpusPerTask: 1, memPerCpu: 64, gpus: 0}
+environment: {pixi: {manifest: pixi.toml, environment: cpu}}
+expect: [{path: facts.txt}]
+steps:
+- name: train
+  run: {task: train, args: [--name, "a b'c"], collect: [facts.txt]}
+- name: import
+  run: {command: 'python -c "import accel, purelib, wheel_tool; print(accel.KIND)" && pixi run hello'}
+"""
+PROGRAM = """
+import os, sys
+from own_code import NAME
+words = [NAME, os.environ["EPOCHS"], os.environ["FROM_MANIFEST"], os.environ["PIXI_ENVIRONMENT_NAME"], *sys.argv[1:]]
+open("facts.txt", "w").write("|".join(words))
+"""
+EDITABLE = '[pypi-dependencies]\nown-code = { path = ".", editable = true }\n'
+
+
+def read_log(workspace, name):
+    return (workspace.attempt_folders()[0] / "logs" / f"{name}.out").read_text()
+
+
+def add_editable_package(folder):
+    """Make the workspace a Python package of its own, as `pixi init` and `pixi lock` do."""
+    manifest, lock = folder / "pixi.toml", folder / "pixi.lock"
+    manifest.write_text(manifest.read_text().replace("[pypi-dependencies]\n", EDITABLE))
+    text = lock.read_text().replace("\npackages:\n", "\npackages:\n- pypi: ./\n  name: own-code\n  version: '1'\n", 1)
+    lock.write_text(text.replace("      linux-64:\n", "      linux-64:\n      - pypi: ./\n"))
+    (folder / "src/own_code").mkdir(parents=True)
+    (folder / "src/own_code/__init__.py").write_text("NAME = 'own'\n")
+
+
+@pytest.mark.parametrize("version", LOCK_VERSIONS)
+def test_task_and_command_run_in_the_environment(tmp_path, pixi_site, pixi_server, version):
+    workspace = Workspace(tmp_path)
+    write_workspace(tmp_path, pixi_site, pixi_server.url, version)
+    workspace.write_file(WORKFLOW)
+    (tmp_path / "own_code.py").write_text("NAME = 'own'\n")
+    (tmp_path / "train.py").write_text(PROGRAM)
+    workspace.run("run", "workflow.yaml")
+    assert read_log(workspace, "import") == "cpu_0\nhello\n"
+    assert (workspace.run_folder() / "jobs/0/output/facts.txt").read_text() == "own|2|yes|cpu|--name|a b'c"
+
+
+def test_editable_package_and_local_wheel_are_sent(tmp_path, pixi_site, pixi_server):
+    """The workspace's code is on PYTHONPATH; a wheel of the user's disk has no URL that a worker could fetch."""
+    workspace = Workspace(tmp_path)
+    write_workspace(tmp_path, pixi_site, pixi_server.url)
+    add_editable_package(tmp_path)
+    build_wheel(tmp_path / "wheels", "own-wheel")
+    lock = tmp_path / "pixi.lock"
+    entry = "./wheels/own_wheel-1.0-py3-none-any.whl"
+    text = lock.read_text().replace("      linux-64:\n", f"      linux-64:\n      - pypi: {entry}\n")
+    lock.write_text(
+        text.replace("\npackages:\n", f"\npackages:\n- pypi: {entry}\n  name: own-wheel\n  version: '1.0'\n", 1)
+    )
+    workspace.write_file(
+        WORKFLOW.replace("ENV_MANIFEST", "pixi.toml").replace("import accel", "import own_wheel, accel")
+    )
+    (tmp_path / "train.py").write_text(PROGRAM)
+    workspace.run("run", "workflow.yaml")
+    assert (workspace.run_folder() / "jobs/0/output/facts.txt").read_text().startswith("own|2|yes|cpu")
+
+
+def test_option_for_a_workflow_without_environment(tmp_path, pixi_site, pixi_server):
+    workspace = Workspace(tmp_path)
+    write_workspace(tmp_path / "env", pixi_site, pixi_server.url)
+    command = 'python -c "import accel; print(accel.KIND)"'
+    steps = f"[{{name: only, run: {{command: '{command}'}}}}]"
+    workspace.write_file(f"resources: {{tasks: 1, cpusPerTask: 1, memPerCpu: 64, gpus: 0}}\nsteps: {steps}\n")
+    workspace.run("run", "workflow.yaml", "--pixi", "env/pixi.toml:cpu")
+    assert read_log(workspace, "only") == "cpu_0\n"
+
+
+def test_init_check_and_plan_of_a_workspace(tmp_path, pixi_site, pixi_server):
+    workspace = Workspace(tmp_path)
+    write_workspace(tmp_path, pixi_site, pixi_server.url)
+    workspace.run("init")
+    workspace.run("check", "workflow.yaml")
+    summary = workspace.run_json("plan", "workflow.yaml")
+    environment = summary["environment"]
+    assert environment["requires"] == {"min_glibc": "2.28", "min_cuda": "12.4"}
+    assert (environment["name"], environment["n_packages"], environment["n_unknown_sizes"]) == ("gpu", 12, 0)
+    assert environment["sources"] == [f"{pixi_server.url}/channel", pixi_server.url]
+    assert summary["resources"]["gpu"] == {"min_cuda": "12.4"}
+    assert summary["disk_bytes"] >= environment["download_bytes"] + environment["installed_bytes"]
