@@ -26,7 +26,6 @@ from packtrain.transfer.fetch import fetch
 from packtrain.transfer.urls import join_url
 
 _MAX_PREFIX_BYTES = 255  # the length of the placeholder that conda-build and rattler-build use
-_INSTALLED_PER_DOWNLOADED = 5  # how much larger an environment is than its packages, for the cache's first estimate
 _SHORT_ROOT = Path("/tmp")  # noqa: S108 - only a link with a random name is created there
 _KEY_CHARS = 32  # of the digest: the prefix is a part of many paths, so it should be short
 
@@ -101,7 +100,7 @@ class _Installation:
         if cache is None:
             return None
         key = pixi.digest[:_KEY_CHARS]
-        size = pixi.download_bytes * _INSTALLED_PER_DOWNLOADED
+        size = pixi.installed_bytes
         path = self._context.pixi.resources.enter_context(
             cache.environment_dir(key, f"Pixi environment {pixi.name}", size)
         )
