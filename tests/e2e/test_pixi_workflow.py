@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
+from urllib.parse import urlsplit
+
 import pytest
 
+from testbed.http_server import HttpServer
 from testbed.pixi.packages import build_wheel
 from testbed.pixi.workspace import LOCK_VERSIONS, write_workspace
 from tests.support.cli_runs import Workspace
@@ -98,3 +102,24 @@ def test_init_check_and_plan_of_a_workspace(tmp_path, pixi_site, pixi_server):
     assert environment["sources"] == [f"{pixi_server.url}/channel", pixi_server.url]
     assert summary["resources"]["gpu"] == {"min_cuda": "12.4"}
     assert summary["disk_bytes"] >= environment["download_bytes"] + environment["installed_bytes"]
+
+
+def test_store_is_filled_once_and_used_by_all_jobs(tmp_path, pixi_site):
+    """Three jobs of two runs: the channel sends each package once."""
+    with HttpServer(pixi_site) as server:
+        workspace = Workspace(tmp_path)
+        write_workspace(tmp_path, pixi_site, server.url)
+        (tmp_path / "own_code.py").write_text("NAME = 'own'\n")
+        (tmp_path / "train.py").write_text(PROGRAM)
+        text = WORKFLOW.replace("environment: cpu", "environment: cpu, store: packages")
+        workspace.write_file(text.replace("name: pixi", "name: pixi\ncount: 2"))
+        workspace.run("run", "workflow.yaml", "--offline")
+        workspace.write_file(text)
+        workspace.run("run", "workflow.yaml", "--offline")
+        paths = [request.path for request in server.requests if request.method == "GET"]
+    (lock,) = {path.read_text() for path in tmp_path.glob(".packtrain/runs/*/environments/pixi-cpu/environment.json")}
+    packages = json.loads(lock)["packages"]
+    assert {path.name for path in (tmp_path / "packages").iterdir()} == {package["sha256"] for package in packages}
+    # A larger package is fetched in several requests.
+    small = [urlsplit(package["url"]).path for package in packages if package.get("size", 0) < 1 << 20]
+    assert sorted(path for path in paths if "/python-" not in path) == sorted(small)

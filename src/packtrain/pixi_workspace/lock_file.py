@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 SUBDIR = "linux-64"  # workers run Linux on x86-64
 _LOCK_COMMAND = "run `pixi lock`"
+_URL_SCHEMES = ("http://", "https://", "s3://", "oci://")
+_BUILD_BACKEND = re.compile(r"""^build-backend\s*=\s*["'](maturin|mesonpy|scikit_build_core|py_build_cmake)""", re.M)
 _CUDA = re.compile(r"__cuda=([\d.]+)")
 
 
@@ -113,6 +115,16 @@ def platform_cuda(virtual_packages: Iterable[str]) -> str:
     return next((match.group(1) for match in found if match), "")
 
 
+@dataclass(frozen=True)
+class _PackageFile:
+    """Where the file of a package is."""
+
+    url: str  # empty: a file of this machine
+    name: str
+    sha256: str
+    size: int | None = None  # None: not known from the file itself
+
+
 class _Reader:
     """Reads the packages of one platform and collects all problems."""
 
@@ -156,18 +168,14 @@ class _Reader:
         self._problems.append(Problem(message, hint))
 
     def _plan_conda(self, package: CondaLockedBinaryPackage, record: Any) -> PixiPackage | None:
-        url, file_name = self._locate(package.location, record.sha256)
-        sha256 = record.sha256.hex() if record.sha256 else self._local_digest(file_name)
-        if not sha256:
-            self._refuse(f"{package.name} has no sha256 in the lock file", f"{_LOCK_COMMAND} to add it")
-            return None
-        return PixiPackage(
+        file = self._find_file(package.name, package.location, record.sha256)
+        return file and PixiPackage(
             name=package.name,
             version=str(record.version),
-            url=url,
-            file_name=file_name,
-            sha256=sha256,
-            size=record.size if url else self._local_files[file_name].stat().st_size,
+            url=file.url,
+            file_name=file.name,
+            sha256=file.sha256,
+            size=record.size if file.size is None else file.size,
             build=str(record.build),
             subdir=record.subdir,
             noarch=_noarch(record),
@@ -182,20 +190,22 @@ class _Reader:
         if PurePosixPath(urlsplit(path).path).suffix != ".whl":
             self._plan_source(package, path)
             return None
-        sha256 = _wheel_sha256(package)
-        url, file_name = self._locate(path, sha256)
-        digest = sha256.hex() if sha256 else self._local_digest(file_name)
-        if not digest:
-            self._refuse(f"{package.name} has no sha256 in the lock file", f"{_LOCK_COMMAND} to add it")
-            return None
-        size = None if url else self._local_files[file_name].stat().st_size
-        return PixiPackage(package.name, str(package.version), url, file_name, digest, size)
+        file = self._find_file(package.name, path, _wheel_sha256(package))
+        return file and PixiPackage(package.name, str(package.version), file.url, file.name, file.sha256, file.size)
 
     def _plan_source(self, package: PypiLockedPackage, path: str) -> None:
         """Accept an editable package of the workspace; refuse other sources."""
         folder = self._folder / path
         is_folder = "://" not in path and folder.is_dir()
-        if is_folder and package.name in self._editable and folder.resolve().is_relative_to(self._folder.resolve()):
+        is_code = (
+            is_folder and package.name in self._editable and folder.resolve().is_relative_to(self._folder.resolve())
+        )
+        if is_code and (backend := _compiling_backend(folder)):
+            self._refuse(
+                f"{package.name} must be compiled (by {backend}), so its code alone is not enough",
+                "build a wheel of it and lock the wheel",
+            )
+        elif is_code:
             self._code.append(CodePackage(package.name, path))
         elif is_folder:
             self._refuse(
@@ -208,24 +218,27 @@ class _Reader:
                 "lock a version that has wheels, or add it from a conda channel",
             )
 
-    def _locate(self, location: str, sha256: bytes | None) -> tuple[str, str]:
-        """Return the URL and file name of a package; for a file of this machine, "" and its name."""
+    def _find_file(self, package: str, location: str, locked_sha256: bytes | None) -> _PackageFile | None:
+        """Return the file of a package, or None if it is refused."""
         name = unquote(PurePosixPath(urlsplit(location).path).name)
-        if location.startswith(("http://", "https://", "s3://", "oci://")):
-            return location, name
-        path = Path(unquote(urlsplit(location).path)) if location.startswith("file:") else self._folder / location
-        if path.is_file():
-            digest = hashlib.sha256(path.read_bytes()).hexdigest()
-            if sha256 and sha256.hex() != digest:
-                self._refuse(f"{path} has changed since it was locked", _LOCK_COMMAND)
-            self._local_files[name] = path
-            return "", name
-        self._refuse(f"{path} does not exist on this machine", f"build it, or {_LOCK_COMMAND}")
-        return location, name
+        sha256 = locked_sha256.hex() if locked_sha256 else ""
+        if not location.startswith(_URL_SCHEMES):
+            return self._find_local_file(name, location, sha256)
+        if not sha256:
+            self._refuse(f"{package} has no sha256 in the lock file", f"{_LOCK_COMMAND} to add it")
+            return None
+        return _PackageFile(location, name, sha256)
 
-    def _local_digest(self, file_name: str) -> str:
-        path = self._local_files.get(file_name)
-        return hashlib.sha256(path.read_bytes()).hexdigest() if path else ""
+    def _find_local_file(self, name: str, location: str, locked_sha256: str) -> _PackageFile | None:
+        path = Path(unquote(urlsplit(location).path)) if location.startswith("file:") else self._folder / location
+        if not path.is_file():
+            self._refuse(f"{path} does not exist on this machine", f"build it, or {_LOCK_COMMAND}")
+            return None
+        sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
+        if locked_sha256 and locked_sha256 != sha256:
+            self._refuse(f"{path} has changed since it was locked", _LOCK_COMMAND)
+        self._local_files[name] = path
+        return _PackageFile("", name, sha256, path.stat().st_size)
 
 
 def _installation_order(records: dict[str, Any]) -> list[str]:
@@ -240,6 +253,14 @@ def _wheel_sha256(package: PypiLockedPackage) -> bytes | None:
         return package.hashes.sha256 if package.hashes else None
     except AttributeError:  # py-rattler 0.28: the hashes of a package without hashes are an object without content
         return None
+
+
+def _compiling_backend(folder: Path) -> str:
+    """Return the build backend of a package that compiles, or ""."""
+    manifest = folder / "pyproject.toml"
+    text = manifest.read_text(encoding="utf-8") if manifest.is_file() else ""
+    match = _BUILD_BACKEND.search(text)
+    return match.group(1) if match else ""
 
 
 def _noarch(record: Any) -> str:

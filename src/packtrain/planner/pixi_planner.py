@@ -73,6 +73,7 @@ def plan_pixi_environment(environment: WorkspaceEnvironment, context: JobContext
         activation_env=tuple(plan.EnvVar(key, value) for key, value in environment.activation_env.items()),
         python_path=environment.python_path,
         mirrors=_plan_mirrors(spec, context),
+        store=_plan_store(spec, context),
         n_packages=len(environment.lock.packages),
         download_bytes=size.known_bytes,
         n_unknown_sizes=size.n_unknown,
@@ -80,10 +81,23 @@ def plan_pixi_environment(environment: WorkspaceEnvironment, context: JobContext
 
 
 def _plan_mirrors(spec: PixiConfig, context: JobContext) -> tuple[plan.PixiMirror, ...]:
-    return tuple(
-        plan.PixiMirror(prefix.rstrip("/"), plan_location(server, (*_KEY_PATH, "mirrors", prefix), context))
+    locations = {
+        prefix.rstrip("/") + "/": plan_location(server, (*_KEY_PATH, "mirrors", prefix), context)
         for prefix, server in spec.mirrors.items()
+    }
+    return tuple(
+        plan.PixiMirror(prefix, replace(location, url=location.url.rstrip("/") + "/"))
+        for prefix, location in locations.items()
     )
+
+
+def _plan_store(spec: PixiConfig, context: JobContext) -> plan.Location | None:
+    if spec.store is None:
+        return None
+    if spec.store.http:
+        message = "packages cannot be listed and uploaded on a web server"
+        context.report.error((*_KEY_PATH, "store", "http"), message, "use s3, osdf or file")
+    return plan_location(spec.store, (*_KEY_PATH, "store"), context)
 
 
 def plan_workspace_input(context: JobContext) -> plan.Input:

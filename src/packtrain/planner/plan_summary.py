@@ -133,6 +133,7 @@ def _summarize_environment(
 ) -> EnvironmentSummary | None:
     if pixi is None:
         return None
+    store = [redact_url(pixi.store.url)] if pixi.store else []
     mirrors = [redact_url(mirror.location.url) for mirror in pixi.mirrors]
     return EnvironmentSummary(
         name=pixi.name,
@@ -143,7 +144,7 @@ def _summarize_environment(
         n_unknown_sizes=pixi.n_unknown_sizes,
         installed_bytes=pixi.installed_bytes,
         use=pixi.use,
-        sources=(*mirrors, *sources.get(pixi.name, ())),
+        sources=(*mirrors, *store, *sources.get(pixi.name, ())),
         requires={key: value for key, value in asdict(pixi.requires).items() if value},
     )
 

@@ -39,6 +39,7 @@ from packtrain.state.site_history import EMPTY_HISTORY, SiteHistory
 from packtrain.stream.index import Index
 from packtrain.submission.complete_plan import PlanFacts, complete_plan
 from packtrain.submission.load_workflow import WorkflowSource, find_workflow_dir, load_workflow
+from packtrain.submission.package_store import fill_store
 from packtrain.submission.progress import Progress
 from packtrain.transfer.api import SecretResolver
 
@@ -139,6 +140,8 @@ def prepare(
         if settings and detach:
             reject_getenv(settings)
     progress.on_summary(summary)
+    if goal >= Goal.RUN:
+        _fill_stores(draft, progress)
     if goal >= Goal.RUN and (streamed := streamed_inputs(draft.plan)):
         facts = replace(facts, indexes=_get_indexes(streamed, secret_resolver(draft.secret_values), progress))
         plan = complete_plan(draft.plan, facts)
@@ -155,6 +158,14 @@ def prepare(
         index_paths=tuple(dict.fromkeys(index.path for index in facts.indexes.values())),
         workspaces=draft.workspaces,
     )
+
+
+def _fill_stores(draft: _Draft, progress: Progress) -> None:
+    """Upload the packages of the environments to their stores."""
+    environments = {job.environment.pixi.name: job.environment.pixi for job in draft.plan.jobs if job.environment.pixi}
+    for name, environment in environments.items():
+        files = draft.workspaces.environments[name]
+        fill_store(environment, files.lock, secret_resolver(draft.secret_values), progress)
 
 
 class _Diagnostics:

@@ -49,6 +49,8 @@ class PixiConfig(SpecModel):
         Url, Annotated[PixiServer, BeforeValidator(_text_to_server, json_schema_input_type=Str | PixiServer)]
     ] = Field(default_factory=dict)
     """Servers that are tried first, by the URL of the channel or index that they mirror."""
+    store: Annotated[PixiServer, BeforeValidator(_text_to_server)] | None = None
+    """A place that gets every package once, at submission, and from which jobs fetch: `s3`, `osdf` or `file`."""
     use: Literal["install", "site"] = "install"
     """install: the agent installs the packages. site: the node's own `pixi` does."""
     files: tuple[RelativePath, ...] = ()
