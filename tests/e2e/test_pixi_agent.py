@@ -5,16 +5,19 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from packtrain.plan import EnvVar, MachineRequirements, PixiCommand, PixiTask
+from packtrain.plan import EnvVar, MachineRequirements, PixiCommand, PixiTask, Resources
 from testbed.http_server import HttpServer, ResponseFault
-from testbed.pixi.packages import CondaPackage
+from testbed.pixi.packages import CondaPackage, build_wheel
 from tests.support.agent_runs import make_job, make_step
 from tests.support.pixi_environments import (
+    PLACEHOLDER,
+    SITE_PACKAGES,
     lock_package,
     make_lock,
     pixi_config,
@@ -308,3 +311,25 @@ def test_pixi_of_the_site_fails(attempt, channel, tmp_path, is_there):
     run = attempt(make_pixi_job(environment, "true"), environ=environ).start_and_wait()
     text = "failed with code 1: solving" if is_there else "there is no pixi on the PATH"
     assert_failed(run, "environment_unsupported", "install", text)
+
+
+@pytest.mark.parametrize("works", [True, False])
+def test_kernel_check(attempt, channel, tmp_path, works):
+    """Where a GPU is requested, the environment's PyTorch runs a kernel before the steps; here it is a stand-in."""
+    body = "sys.exit(0)" if works else "raise RuntimeError('no kernel image is available for execution on the device')"
+    channel.paths.append(build_wheel(channel.folder, "torch", files={"torch.py": f"import sys\n{body}\n"}))
+    python = CondaPackage("python", "3.12").add("bin/python", symlink="python3.12")
+    wrapper = f'#!/bin/sh\nPYTHONPATH={PLACEHOLDER}/{SITE_PACKAGES} exec {sys.executable} "$@"\n'
+    channel.paths.append(python.add("bin/python3.12", wrapper, 0o755, placeholder=PLACEHOLDER).write(channel.folder))
+    environment = write_environment(tmp_path / "env", channel.lock())
+    resources = Resources(mem_per_cpu_mb=16, gpus=1)
+    nvidia_smi = tmp_path / "bin" / "nvidia-smi"
+    nvidia_smi.parent.mkdir()
+    nvidia_smi.write_text("#!/bin/sh\necho '0, GPU-1, Tesla K40, 11441, 460.32.03, 3.5'\n")
+    nvidia_smi.chmod(0o755)
+    environ = {**os.environ, "PATH": f"{nvidia_smi.parent}:{os.environ['PATH']}"}
+    run = attempt(make_pixi_job(environment, "tool", resources=resources), environ=environ).start_and_wait()
+    if works:
+        assert run.process.returncode == 0, run.stderr
+    else:
+        assert_failed(run, "gpu_unusable", "install", "cannot run a kernel on this GPU", "no kernel image is available")

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from packtrain.agent.context import AttemptContext, StageStats
 from packtrain.agent.live.progress import StageProgress
+from packtrain.agent.stages.gpu_kernel import check_gpu_kernel
 from packtrain.agent.stages.unpack import max_unpacked_bytes
 from packtrain.errors import FailedError, FormatError
 from packtrain.pixi.activation import Activation, activate, shell_hook
@@ -51,6 +52,7 @@ def install_environment(context: AttemptContext, stats: StageStats) -> None:
     state.python_path = [str(context.sandbox.root / pixi.workspace / folder) for folder in pixi.python_path]
     state.command_folder = _write_command(context, pixi, activation, lock)
     state.activate(os.environ)  # its errors belong to this stage
+    check_gpu_kernel(context, prefix, lock)
 
 
 class _Installation:
