@@ -169,7 +169,9 @@ class _Reader:
 
     def _plan_conda(self, package: CondaLockedBinaryPackage, record: Any) -> PixiPackage | None:
         file = self._find_file(package.name, package.location, record.sha256)
-        return file and PixiPackage(
+        if file is None:
+            return None
+        return PixiPackage(
             name=package.name,
             version=str(record.version),
             url=file.url,
@@ -191,15 +193,16 @@ class _Reader:
             self._plan_source(package, path)
             return None
         file = self._find_file(package.name, path, _wheel_sha256(package))
-        return file and PixiPackage(package.name, str(package.version), file.url, file.name, file.sha256, file.size)
+        if file is None:
+            return None
+        return PixiPackage(package.name, str(package.version), file.url, file.name, file.sha256, file.size)
 
     def _plan_source(self, package: PypiLockedPackage, path: str) -> None:
         """Accept an editable package of the workspace; refuse other sources."""
         folder = self._folder / path
         is_folder = "://" not in path and folder.is_dir()
-        is_code = (
-            is_folder and package.name in self._editable and folder.resolve().is_relative_to(self._folder.resolve())
-        )
+        is_inside = is_folder and folder.resolve().is_relative_to(self._folder.resolve())
+        is_code = is_inside and package.name in self._editable
         if is_code and (backend := _compiling_backend(folder)):
             self._refuse(
                 f"{package.name} must be compiled (by {backend}), so its code alone is not enough",

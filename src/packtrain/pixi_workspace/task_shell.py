@@ -11,9 +11,10 @@ import re
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*|\?")
 _BRACED_NAME = re.compile(r"\{[A-Za-z_][A-Za-z0-9_]*\}")
 _BLANKS = re.compile(r"[ \t]+")
-_OPERATOR = re.compile(r"&&|\|\|")
+_OPERATOR = re.compile(r"&&|\|\||[|;]")
 _REDIRECTION = re.compile(r">>|>&[0-9]|[<>]")
-_REFUSED = re.compile(r"&>|\|&|;;|<<|<\(|>\(|>\||[&()`]")
+_REFUSED = re.compile(r"&>|\|&|;;|<<|<\(|>\(|>\||&(?!&)|[()`]")
+_WORD_END = " \t\n|&;<>()"
 _LINE_BREAK = re.compile(r"\s*\n\s*")
 _KEYWORDS = frozenset(
     ("if", "then", "elif", "else", "fi", "for", "while", "until", "do", "done", "case", "esac", "select", "function")
@@ -56,43 +57,55 @@ class _Reader:
 
     def read_list(self, closing: str) -> None:
         """Read commands up to `closing`, which stays unread; "" means the end of the text."""
-        starts_command, is_joined = True, True  # joined: an operator connects this command with the previous one
+        operator, starts_command = "", True  # the one before this command; whether the command has no word yet
         while self._position < len(self._text) and not (closing and self._at(closing)):
             if match := _LINE_BREAK.match(self._text, self._position):
-                self._join_lines(match, is_joined)
+                self._join_lines(match, starts_command)
             elif self._take(_BLANKS):
                 pass
-            elif self._take(_OPERATOR):
-                starts_command = is_joined = True
             elif match := _REFUSED.match(self._text, self._position):
                 raise UnsupportedSyntaxError(f"uses `{match.group()}`")
-            elif self._at("|") or self._at(";"):
-                self._copy()
-                starts_command = is_joined = True
-            elif self._take(_REDIRECTION):
-                is_joined = False
+            elif found := self._take(_OPERATOR):
+                self._require_word(starts_command, found)
+                operator, starts_command = found, True
+            elif found := self._take(_REDIRECTION):
+                self._take(_BLANKS)
+                self._require_word(not found[-1].isdigit() and self._is_at_end_of_word(), found)
+                starts_command = False
             else:
-                self._read_word(starts_command)
-                starts_command = is_joined = False
+                word = self._read_word(starts_command)
+                is_negation = starts_command and word == "!"
+                self._require_word(is_negation and operator == "!", word)
+                operator, starts_command = ("!", True) if is_negation else (operator, False)
+        self._require_word(starts_command and operator not in ("", ";"), operator)
         if closing and self._position >= len(self._text):
             raise UnsupportedSyntaxError("has a `$(` without `)`")
 
-    def _join_lines(self, line_break: re.Match[str], is_joined: bool) -> None:
+    @staticmethod
+    def _require_word(is_missing: bool, operator: str) -> None:
+        if is_missing:
+            raise UnsupportedSyntaxError(f"has `{operator}` without a command or file beside it")
+
+    def _is_at_end_of_word(self) -> bool:
+        return self._position >= len(self._text) or self._text[self._position] in _WORD_END
+
+    def _join_lines(self, line_break: re.Match[str], starts_command: bool) -> None:
         """Replace a line break beside an operator by a blank."""
         self._position = line_break.end()
-        if not is_joined and not _OPERATOR.match(self._text, self._position) and not self._at("|"):
+        if not starts_command and not _OPERATOR.match(self._text, self._position):
             raise UnsupportedSyntaxError("has several lines without `&&` or `;` between them")
         self.output.append(" ")
 
-    def _read_word(self, starts_command: bool) -> None:
+    def _read_word(self, starts_command: bool) -> str:
         start = self._position
         if self._at("#"):
             raise UnsupportedSyntaxError("uses `#`")
-        while self._position < len(self._text) and self._text[self._position] not in " \t\n|&;<>()":
+        while not self._is_at_end_of_word():
             self._read_piece()
         word = self._text[start : self._position]
         if starts_command and word in _KEYWORDS:
             raise UnsupportedSyntaxError(f"uses `{word}`")
+        return word
 
     def _read_piece(self) -> None:
         """Read one character of a word, a quoted text or an expansion."""
