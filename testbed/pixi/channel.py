@@ -35,7 +35,7 @@ def build_channel(folder: Path, wheels: Iterable[Path] = ()) -> Path:
         package.write(folder / "channel", suffix)
     asyncio.run(index_fs(folder / "channel"))
     build_wheel(folder / "wheels", "wheel-tool", scripts={"wheel-tool": "wheel_tool:main"})
-    build_wheel(folder / "wheels", "wheel-native", "2.1", tag=f"cp3-abi3-{_platform_tags()}", requires=("wheel-tool",))
+    build_wheel(folder / "wheels", "wheel-native", "2.1", tag=f"cp37-abi3-{_platform_tags()}", requires=("wheel-tool",))
     for wheel in wheels:
         shutil.copy(wheel, folder / "wheels")
     return folder

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from pathlib import Path
 
@@ -59,24 +60,11 @@ def install_files(paths, folder, prefix="", max_bytes=10**9, **lock_fields):
         make_lock(*map(lock_package, paths), **lock_fields),
         folder,
         prefix or str(folder),
-        lambda package: _Opened(by_name[package.file_name]),
+        lambda package: contextlib.nullcontext(by_name[package.file_name]),
         max_bytes=max_bytes,
         name="the environment test",
         check_cancelled=lambda: None,
     )
-
-
-class _Opened:
-    """A context manager that provides a file and leaves it there."""
-
-    def __init__(self, path):
-        self._path = path
-
-    def __enter__(self):
-        return self._path
-
-    def __exit__(self, *exc):
-        return None
 
 
 def small_packages(folder):

@@ -191,6 +191,8 @@ class _CondaExtractor(PackageExtractor):
 
     def write_file(self, name: str, mode: int, data: ByteStream) -> None:
         if _is_metadata(name):
+            for chunk in iter(data.read_chunk, memoryview(b"")):  # it counts, so that it cannot go on forever
+                self.installation.folder.reserve(len(chunk))
             return
         placeholder = self._info.placeholders.get(name)
         if placeholder is not None:

@@ -4,6 +4,7 @@
 `create_run` writes the run's folder and adds it to the store. Start reading at `prepare.prepare`.
 """
 
+from packtrain.condor.submitfile import load_submit_file
 from packtrain.pixi_workspace.manifest import find_manifest
 from packtrain.spec.diagnostics import WorkflowError
 from packtrain.spec.models.workflow import workflow_json_schema
@@ -19,6 +20,7 @@ __all__ = [
     "WorkflowError",
     "create_run",
     "find_manifest",
+    "load_submit_file",
     "make_pixi_workflow",
     "prepare",
     "workflow_json_schema",

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from packtrain.agent.context import AttemptContext, StageStats
 from packtrain.agent.live.progress import StageProgress
+from packtrain.agent.stages.gpu_kernel import check_gpu_kernel
 from packtrain.agent.stages.unpack import max_unpacked_bytes
 from packtrain.errors import FailedError, FormatError
 from packtrain.pixi.activation import Activation, activate, shell_hook
@@ -26,7 +27,6 @@ from packtrain.transfer.fetch import fetch
 from packtrain.transfer.urls import join_url
 
 _MAX_PREFIX_BYTES = 255  # the length of the placeholder that conda-build and rattler-build use
-_INSTALLED_PER_DOWNLOADED = 5  # how much larger an environment is than its packages, for the cache's first estimate
 _SHORT_ROOT = Path("/tmp")  # noqa: S108 - only a link with a random name is created there
 _KEY_CHARS = 32  # of the digest: the prefix is a part of many paths, so it should be short
 
@@ -52,6 +52,7 @@ def install_environment(context: AttemptContext, stats: StageStats) -> None:
     state.python_path = [str(context.sandbox.root / pixi.workspace / folder) for folder in pixi.python_path]
     state.command_folder = _write_command(context, pixi, activation, lock)
     state.activate(os.environ)  # its errors belong to this stage
+    check_gpu_kernel(context, prefix, lock)
 
 
 class _Installation:
@@ -101,7 +102,7 @@ class _Installation:
         if cache is None:
             return None
         key = pixi.digest[:_KEY_CHARS]
-        size = pixi.download_bytes * _INSTALLED_PER_DOWNLOADED
+        size = pixi.installed_bytes
         path = self._context.pixi.resources.enter_context(
             cache.environment_dir(key, f"Pixi environment {pixi.name}", size)
         )
