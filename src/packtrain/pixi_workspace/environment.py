@@ -7,6 +7,7 @@ import shutil
 import subprocess
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,7 @@ class WorkspaceEnvironment:
     python_path: tuple[str, ...]  # relative to the workspace
     tasks: TaskRenderer
 
-    @property
+    @cached_property
     def digest(self) -> str:
         """The identity of the installed prefix: two environments with equal packages have the same."""
         return compute_digest(self.lock.packages)
