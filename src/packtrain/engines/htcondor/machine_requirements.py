@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from packtrain.plan import MachineRequirements
 
@@ -23,7 +23,6 @@ _GLIBC_BY_SYSTEM = {
     "Ubuntu24": (2, 39),
 }
 _MICROARCHITECTURE = re.compile(r"x86_64_v([1-4])$")
-_NEWEST_LEVEL = 4
 
 
 def machine_terms(requires: MachineRequirements) -> Iterator[str]:
@@ -33,11 +32,17 @@ def machine_terms(requires: MachineRequirements) -> Iterator[str]:
     """
     if requires.min_glibc:
         needed = tuple(int(part) for part in requires.min_glibc.split(".")[:2])
-        too_old = ",".join(sorted(name for name, glibc in _GLIBC_BY_SYSTEM.items() if glibc < needed))
+        too_old = sorted(name for name, glibc in _GLIBC_BY_SYSTEM.items() if glibc < needed)
         if too_old:
-            yield f'stringListIMember(TARGET.OpSysAndVer, "{too_old}") =!= true'
+            yield _not_one_of("OpSysAndVer", too_old)
     if match := _MICROARCHITECTURE.match(requires.archspec):
         level = int(match.group(1))
-        older = ",".join(f"x86_64-v{number}" for number in range(1, min(level, _NEWEST_LEVEL)))
+        older = [f"x86_64-v{number}" for number in range(1, level)]
         if older:
-            yield f'stringListIMember(TARGET.Microarch, "{older}") =!= true'
+            yield _not_one_of("Microarch", older)
+
+
+def _not_one_of(attribute: str, values: Sequence[str]) -> str:
+    """Return a condition that is also true for machines without the attribute."""
+    listed = ", ".join(f'"{value}"' for value in values)
+    return f"member(TARGET.{attribute}, {{{listed}}}) =!= true"
