@@ -1,0 +1,58 @@
+"""Pixi environments on a real pool: the packages come from a channel, the workspace and the list of packages from the
+access point."""
+
+from __future__ import annotations
+
+import pytest
+
+from testbed.pixi.workspace import write_workspace
+
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("pool-2"), pytest.mark.timeout(600)]
+
+WORKFLOW = """
+name: pixi
+resources: {tasks: 1, cpusPerTask: 1, memPerCpu: 500, gpus: 0}
+environment: {pixi: {environment: cpu, files: [train.py]}}
+expect: [facts.txt]
+steps: [{name: train, run: {task: train, args: [--name, x], collect: [facts.txt]}}]
+"""
+SUBMIT = """
+executable = job.sh
+transfer_input_files = train.py
+transfer_output_files = facts.txt
+request_cpus = 1
+request_memory = 500MB
+request_disk = 1GB
+log = user.log
+queue
+"""
+SCRIPT = """#!/bin/sh
+pixi install --locked -e cpu
+EPOCHS=3 pixi run -e cpu python train.py "$@" && eval "$(pixi shell-hook -e cpu)"
+"""
+PROGRAM = """
+import os, sys
+import accel, wheel_tool
+open("facts.txt", "w").write("|".join([accel.KIND, os.environ["EPOCHS"], *sys.argv[1:]]))
+"""
+
+
+@pytest.fixture
+def locked(workspace, pixi_site, pixi_server):
+    write_workspace(workspace.folder, pixi_site, pixi_server.url)
+    (workspace.folder / "train.py").write_text(PROGRAM)
+    return workspace
+
+
+def test_workflow(locked):
+    locked.write_file(WORKFLOW)
+    locked.run("run", "workflow.yaml", "--on", "htcondor")
+    assert (locked.run_folder() / "jobs/0/output/facts.txt").read_text() == "cpu_0|2|--name|x"
+
+
+def test_submit_file_that_calls_pixi(locked):
+    """The nodes have no Pixi: the agent's own small command is on the PATH of the job."""
+    locked.write_file(SUBMIT, "job.sub")
+    locked.write_file(SCRIPT, "job.sh").chmod(0o755)
+    locked.run("run", "job.sub", "--on", "htcondor", "--pixi", "pixi.toml:cpu")
+    assert (locked.folder / "facts.txt").read_text() == "cpu_0|3"
