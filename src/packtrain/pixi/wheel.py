@@ -7,8 +7,11 @@ import csv
 import hashlib
 import io
 import os
+import queue
 import re
+import threading
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from packtrain.errors import FailedError
 from packtrain.pixi.package_extractor import Installation, PackageExtractor
@@ -16,8 +19,14 @@ from packtrain.pixi.prefix_replacement import shebang_line
 from packtrain.pixi.scripts import make_script, parse_entry_points
 from packtrain.plan import PixiPackage
 from packtrain.transfer.archive.byte_stream import ByteStream, prepend, stream_from_bytes
-from packtrain.transfer.archive.extract_zip import extract_zip
+from packtrain.transfer.archive.extract_zip import extract_zip_member, open_zip
+from packtrain.transfer.tasks.parallel import run_parallel
 
+if TYPE_CHECKING:
+    import zipfile
+
+_MIN_PARALLEL_BYTES = 32 << 20  # unpacked size from which threads pay
+_MAX_THREADS = 4
 _FILE_MODE, _EXECUTABLE_MODE = 0o644, 0o755
 _EXECUTE_BITS = 0o111
 _MAX_METADATA_BYTES = 64 << 20
@@ -28,8 +37,34 @@ _METADATA_FILES = ("RECORD", "entry_points.txt")
 def install_wheel(path: Path, installation: Installation, package: PixiPackage, rank: int) -> None:
     """Install a wheel. Raises FailedError: archive_broken, archive_unsafe, archive_too_large, truncated, disk_full."""
     extractor = _WheelExtractor(installation, package, rank)
-    extract_zip(path, extractor, installation.check_cancelled)
+    with open_zip(path, package.file_name) as archive:
+        members = archive.infolist()
+        if len({member.filename for member in members}) < len(members):
+            raise FailedError("archive_broken", f"{package.file_name} has two members of the same name")
+        _extract_members(archive, members, extractor)
     extractor.finish()
+
+
+def _extract_members(archive: zipfile.ZipFile, members: list[zipfile.ZipInfo], extractor: _WheelExtractor) -> None:
+    """Extract the largest members first, in several threads: one wheel may be most of an environment."""
+    check_cancelled = extractor.installation.check_cancelled
+    pending: queue.SimpleQueue[zipfile.ZipInfo] = queue.SimpleQueue()
+    for member in sorted(members, key=lambda member: -member.file_size):
+        pending.put(member)
+    has_failed = threading.Event()
+
+    def work() -> None:
+        while not has_failed.is_set():
+            try:
+                member = pending.get_nowait()
+            except queue.Empty:
+                return
+            check_cancelled()
+            extract_zip_member(archive, member, extractor, check_cancelled)
+
+    is_large = sum(member.file_size for member in members) > _MIN_PARALLEL_BYTES
+    n_threads = min(len(os.sched_getaffinity(0)), _MAX_THREADS) if is_large else 1
+    run_parallel([work] * n_threads, has_failed.set)
 
 
 class _WheelExtractor(PackageExtractor):

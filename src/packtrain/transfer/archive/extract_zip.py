@@ -37,7 +37,7 @@ def extract_zip(
     with open_zip(path, extractor.archive_name) as archive:
         for member in archive.infolist():
             check_cancelled()
-            _extract_member(archive, member, extractor, check_cancelled, handle_file)
+            extract_zip_member(archive, member, extractor, check_cancelled, handle_file)
 
 
 @contextlib.contextmanager
@@ -61,13 +61,14 @@ def _to_archive_error(archive_name: str, error: Exception) -> FailedError:
     return FailedError("archive_broken", f"{archive_name} cannot be read: {error}")
 
 
-def _extract_member(
+def extract_zip_member(
     archive: zipfile.ZipFile,
     member: zipfile.ZipInfo,
     extractor: SafeExtractor,
     check_cancelled: CancelCheck,
-    handle_file: MemberHandler,
+    handle_file: MemberHandler = None,
 ) -> None:
+    """Extract one member of an open archive. The arguments are those of `extract_zip`."""
     name, mode = member.filename, member.external_attr >> 16
     if member.flag_bits & _ENCRYPTED_FLAG:
         raise FailedError("archive_broken", f"the member {name!r} of {extractor.archive_name} is encrypted")
