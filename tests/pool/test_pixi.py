@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import pytest
 
+from packtrain.events import FAILURE_KINDS, kinds
 from testbed.pixi.workspace import write_workspace
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("pool-2"), pytest.mark.timeout(600)]
@@ -48,6 +49,16 @@ def test_workflow(locked):
     locked.write_file(WORKFLOW)
     locked.run("run", "workflow.yaml", "--on", "htcondor")
     assert (locked.run_folder() / "jobs/0/output/facts.txt").read_text() == "cpu_0|2|--name|x"
+
+
+def test_node_without_driver(locked):
+    """The pool matches a GPU whose ad promises CUDA 12.4, but the node has no driver: nothing is downloaded."""
+    text = WORKFLOW.replace("environment: cpu", "environment: gpu").replace("gpus: 0", "gpus: 1")
+    locked.write_file(text + "limits: {maxAttempts: 1}\n")
+    out = locked.run("run", "workflow.yaml", "--on", "htcondor", exit_code=FAILURE_KINDS["gpu_unusable"].exit_code)
+    assert "the Pixi environment needs a driver for CUDA 12.4 or newer, but it has no NVIDIA driver" in out
+    assert "gpus_minimum_runtime    = 12.4" in (locked.run_folder() / "htcondor/0-1.sub").read_text()
+    assert [event.data["stage"] for event in locked.read_events(kinds.STAGE_STARTED)] == ["probe", "sync", "clean"]
 
 
 def test_submit_file_that_calls_pixi(locked):
