@@ -8,11 +8,12 @@
   htcondor/                         runs on HTCondor only: run_settings.json, ATTEMPT.sub and .items (what was
                                     submitted, named by its first attempt), event.log, skeleton/ (empty copies of all
                                     outputs), inputs/ (inputs that the access point sends)
-  slurm/                            runs on Slurm only: NAME.sh and NAME.json (what was submitted, by job name),
-                                    status.jsonl (what Slurm reported)
+  slurm/                            runs on Slurm only: run_settings.json, NAME.sh and NAME.json (what was submitted,
+                                    by job name), status.jsonl (what Slurm reported)
   indexes/                          indexes of inputs with `mode: stream`
   environments/                     workspace.tar.gz: the files of the Pixi workspace
     pixi-NAME/                      environment.json: the locked packages; local wheels
+  snapshots/N/NAME                  copies of inputs with `snapshot: true`
   secrets/NAME                      0700, files 0600; removed when the run ends
   jobs/JOB/
     plan.json                       the plan with this job only, for its agents
@@ -139,6 +140,10 @@ class RunFolder:
     def pixi_environment(self, name: str) -> Path:
         """The folder of a Pixi environment, which is sent to workers under the same name."""
         return self.environments / f"pixi-{name}"
+
+    @property
+    def snapshots(self) -> Path:
+        return self.root / "snapshots"
 
     @property
     def notify(self) -> Path:

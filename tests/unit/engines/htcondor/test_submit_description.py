@@ -23,8 +23,11 @@ from packtrain.errors import UsageError
 from packtrain.plan import (
     CheckpointConfig,
     GpuRequirements,
+    Input,
     Limits,
+    Location,
     MachineRequirements,
+    RemoteFile,
     Resources,
     RunAction,
     RunFolder,
@@ -140,6 +143,15 @@ def test_machines_of_a_pixi_environment(requires, machine, matches):
     job = classad2.ClassAd({"Requirements": classad2.ExprTree(" && ".join(terms) or "true")})
     job["OpSysAndVer"] = "CentOS7"  # of the job, which is not asked
     assert classad2.ClassAd(machine).matches(job) is matches
+
+
+@pytest.mark.parametrize("url", ["file:///staging/data.tar", "chtc+stash:///data.tar"])
+def test_plugins_of_the_pool_are_required(url):
+    """Only machines whose plugins fetch the URL match; the credential before a + is not part of the scheme."""
+    job = make_job(inputs=(Input("", "input", (RemoteFile("data.tar", (Location(url),)),), transfer="plugin"),))
+    text = render_submit_description(make_batch((job, "0-1")), FOLDER, FOLDER.htcondor / "0-1.items", RunSettings())
+    scheme = "file" if url.startswith("file") else "stash"
+    assert f'= stringListIMember("{scheme}", TARGET.HasFileTransferPluginMethods)\n' in text
 
 
 def test_user_requirements_are_kept():
