@@ -283,6 +283,16 @@ def test_package_of_the_environments_folder(attempt, channel, tmp_path):
     assert run.process.returncode == 0, run.stderr
 
 
+def test_cache_that_cannot_hold_the_environment(attempt, channel, small_disk, tmp_path):
+    """Its disk is full; the job installs the environment in its scratch folder."""
+    channel.paths.append(CondaPackage("large").add("share/large", bytes(9 << 20)).write(channel.folder))
+    environment = write_environment(tmp_path / "env", channel.lock())
+    run = attempt(make_pixi_job(environment, "tool"), options=("--cache", str(small_disk / "cache"))).start_and_wait()
+    assert run.process.returncode == 0, run.stderr
+    assert "cannot be in the download cache" in " ".join(event.data["text"] for event in run.events("notice"))
+    assert prefixes(small_disk / "cache") == ([], [])
+
+
 def write_site_pixi(folder, install_code=0):
     """Write a stand-in for the site's own pixi, which logs its arguments."""
     folder.mkdir()

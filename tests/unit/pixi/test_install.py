@@ -6,13 +6,15 @@ import csv
 import json
 import os
 import stat
+import warnings
 import zipfile
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from packtrain.errors import FailedError
-from packtrain.pixi import installer
+from packtrain.pixi import installer, prefix_folder, wheel
 from packtrain.pixi.package_extractor import PrefixTooLongError
 from packtrain.transfer.archive import zstd
 from testbed.pixi.packages import CondaPackage, build_wheel
@@ -283,7 +285,7 @@ def test_placeholder_bomb(tmp_path):
 
 
 def test_too_many_members(tmp_path, monkeypatch):
-    monkeypatch.setattr("packtrain.transfer.archive.space_budget._MIN_FILE_LIMIT", 100)
+    monkeypatch.setattr(prefix_folder, "SpaceBudget", partial(prefix_folder.SpaceBudget, min_file_limit=100))
     package = CondaPackage("a")
     for number in range(120):
         package.add(f"share/{number}")
@@ -329,3 +331,22 @@ def test_no_libzstd(tmp_path, monkeypatch):
         install_files([CondaPackage("b").add("x").write(tmp_path, ".tar.bz2")], tmp_path / "q")
     finally:
         zstd._load_library.cache_clear()
+
+
+def test_members_of_one_name(tmp_path):
+    """Threads would write them in any order."""
+    path = tmp_path / "x-1-py3-none-any.whl"
+    with zipfile.ZipFile(path, "w") as archive, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        archive.writestr("x.py", "1")
+        archive.writestr("x.py", "2")
+    assert "two members of the same name" in refuse(path, tmp_path / "p").detail
+
+
+def test_large_wheel_is_extracted_by_threads(tmp_path, monkeypatch):
+    monkeypatch.setattr(wheel, "_MIN_PARALLEL_BYTES", 0)
+    monkeypatch.setattr(wheel.os, "sched_getaffinity", lambda pid: {0, 1, 2})
+    files = {f"x/{number}.py": str(number) * (1 + 1000 * (number % 7)) for number in range(200)}
+    install_files([build_wheel(tmp_path, "x", files=files)], tmp_path / "p")
+    found = tree(tmp_path / "p")
+    assert {name: found[f"{SITE_PACKAGES}/{name}"][1].decode() for name in files} == files

@@ -28,6 +28,7 @@ from packtrain.transfer.urls import join_url
 
 _MAX_PREFIX_BYTES = 255  # the length of the placeholder that conda-build and rattler-build use
 _SHORT_ROOT = Path("/tmp")  # noqa: S108 - only a link with a random name is created there
+_FULL_DISK_KINDS = frozenset({"disk_full", "archive_too_large"})  # of the cache; the scratch may have space
 _KEY_CHARS = 32  # of the digest: the prefix is a part of many paths, so it should be short
 
 
@@ -102,21 +103,28 @@ class _Installation:
         if cache is None:
             return None
         key = pixi.digest[:_KEY_CHARS]
-        size = pixi.installed_bytes
-        path = self._context.pixi.resources.enter_context(
-            cache.environment_dir(key, f"Pixi environment {pixi.name}", size)
-        )
+        opened = cache.environment_dir(key, f"Pixi environment {pixi.name}", pixi.installed_bytes)
+        path = self._context.pixi.resources.enter_context(opened)
         if path is None or len(os.fsencode(path)) > _MAX_PREFIX_BYTES:
             return None
+        try:
+            self._ensure_shared(path)
+            if self._result is not None:
+                cache.set_size(key, self._result.bytes)
+            return str(path)
+        except (OSError, FailedError) as error:
+            if isinstance(error, FailedError) and error.kind not in _FULL_DISK_KINDS:
+                raise
+            self._context.emit_notice("install", f"the environment cannot be in the download cache: {error}")
+            return None
 
+    def _ensure_shared(self, path: Path) -> None:
         def report_wait() -> None:
-            self._context.emit_notice("install", f"another job installs the environment {pixi.name}; waiting for it")
+            text = f"another job installs the environment {self._pixi.name}; waiting for it"
+            self._context.emit_notice("install", text)
 
         path.parent.mkdir(parents=True, exist_ok=True)
-        if ensure_prefix(path, lambda folder: self._install(folder, str(path)), self._check_cancelled, report_wait):
-            assert self._result is not None
-            cache.set_size(key, self._result.bytes)
-        return str(path)
+        ensure_prefix(path, lambda folder: self._install(folder, str(path)), self._check_cancelled, report_wait)
 
     def _provide_private(self, folder: Path, prefix: str = "") -> str:
         """Install a prefix that belongs to this job."""
@@ -135,11 +143,13 @@ class _Installation:
         self._context.emit_notice("install", f"{error}; the environment {self._pixi.name} is used by the link {link}")
         try:
             link.symlink_to(self._private_folder)
-            self._context.pixi.resources.callback(link.unlink)
+        except OSError as link_error:
+            raise _too_long_error(error, link_error) from link_error
+        self._context.pixi.resources.callback(link.unlink)
+        try:
             return self._provide_private(self._private_folder, str(link))
-        except (OSError, PrefixTooLongError) as second_error:
-            detail = f"{error}, and no shorter path could be used: {second_error}; set a shorter scratch folder"
-            raise FailedError("environment_unsupported", detail) from second_error
+        except PrefixTooLongError as second_error:
+            raise _too_long_error(error, second_error) from second_error
 
     def _install(self, folder: Path, prefix: str) -> None:
         context, pixi = self._context, self._pixi
@@ -170,6 +180,11 @@ class _Installation:
         progress.finish_part(fetcher.downloads.bytes)
         progress.finish()
         self._stats.update(unpacked_files=self._result.files, unpacked_bytes=self._result.bytes)
+
+
+def _too_long_error(error: PrefixTooLongError, second_error: Exception) -> FailedError:
+    detail = f"{error}, and no shorter path could be used: {second_error}; use a shorter scratch folder"
+    return FailedError("environment_unsupported", detail)
 
 
 def make_activation(context: AttemptContext, pixi: PixiEnvironment, prefix: str) -> Activation:

@@ -41,20 +41,22 @@ def use_site_pixi(context: AttemptContext, pixi: PixiEnvironment) -> None:
         raise FailedError("environment_unsupported", detail)
 
     def activate(environ: Mapping[str, str]) -> dict[str, str]:
-        hook = subprocess.run(
-            (program, "shell-hook", "--json", *options),
-            env=environ,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            cwd=workspace,
-            timeout=_HOOK_TIMEOUT_S,
-            check=False,
-        )
         try:
+            hook = subprocess.run(
+                (program, "shell-hook", "--json", *options),
+                env=environ,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                cwd=workspace,
+                timeout=_HOOK_TIMEOUT_S,
+                check=True,
+            )
             return {**environ, **json.loads(hook.stdout)["environment_variables"]}
-        except (ValueError, KeyError, TypeError):
-            last_line = hook.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2]
-            raise FailedError("activation_failed", f"`pixi shell-hook` of the site failed: {last_line}") from None
+        except (OSError, ValueError, KeyError, TypeError, subprocess.SubprocessError) as error:
+            stderr = getattr(error, "stderr", None) or b""
+            last_line = stderr.decode("utf-8", "replace").strip().rpartition("\n")[2]
+            detail = f"`pixi shell-hook` of the site failed: {last_line or error}"
+            raise FailedError("activation_failed", detail) from None
 
     context.pixi.activate = activate
     context.pixi.python_path = [str(workspace / folder) for folder in pixi.python_path]
