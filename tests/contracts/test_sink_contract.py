@@ -88,3 +88,38 @@ def test_list_after_put(backend, tmp_path: Path):
     backend.put("folder/two", b"22", tmp_path)
     entries = backend.list("folder")
     assert entries is None or sorted(entry.name for entry in entries) == ["one", "two"]
+
+
+def copy_object(backend, source, target, may_move) -> bool:
+    """Copy an object and return whether the backend can."""
+    try:
+        backend.store.copy(source, target, may_move=may_move)
+    except TransferError as error:
+        assert error.kind == "unsupported"
+        assert backend.name in ("http", "pelican")
+        return False
+    return True
+
+
+@pytest.mark.parametrize("may_move", [False, True])
+def test_copy_replaces_target(backend, may_move, tmp_path: Path):
+    data, target = bytes(range(256)) * 4000, backend.make_location("copies/b c+d/ü.bin")
+    source = backend.put("copies/source é.bin", data, tmp_path)
+    if not copy_object(backend, source, target, may_move):
+        return
+    assert read_object(backend, target) == data
+    source = backend.put("copies/source é.bin", b"newer", tmp_path)
+    for _ in range(1 if may_move else 2):
+        backend.store.copy(source, target, may_move=may_move)
+    assert read_object(backend, target) == b"newer"
+    if not may_move:
+        backend.put("copies/source é.bin", b"newest", tmp_path)
+        assert read_object(backend, target) == b"newer", "the copy does not change with its source"
+
+
+def test_copy_of_missing_object(backend):
+    with pytest.raises(TransferError) as caught:
+        backend.store.copy(backend.make_location("nothing"), backend.make_location("target"))
+    assert caught.value.kind in ("object_missing", "unsupported")
+    with pytest.raises(TransferError):
+        backend.store.stat(backend.make_location("target"))

@@ -43,6 +43,7 @@ from packtrain.plan.model import (
     StepResources,
     UseAction,
 )
+from packtrain.plan.output_manifest import ManifestEntry, OutputManifest
 from packtrain.plan.run_folder import AttemptFolder, RunFolder
 
 __all__ = [
@@ -66,8 +67,10 @@ __all__ = [
     "LaunchAction",
     "Limits",
     "Location",
+    "ManifestEntry",
     "Mount",
     "Output",
+    "OutputManifest",
     "Plan",
     "Recovery",
     "RemoteFile",

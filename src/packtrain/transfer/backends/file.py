@@ -11,8 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from packtrain.errors import TransferError
-from packtrain.fileutil import atomic_writer, is_temporary_name
-from packtrain.plan import Location
+from packtrain.fileutil import atomic_writer, is_temporary_name, sync_folder, temporary_path
+from packtrain.plan import Digest, Location
 from packtrain.transfer.api import FULL_RANGE, ByteRange, ListedObject, ObjectInfo
 from packtrain.transfer.progress import OnBytesSent, ignore_bytes_sent
 from packtrain.transfer.urls import join_url, path_from_file_url, redact_url
@@ -98,9 +98,37 @@ class FileBackend:
                     on_bytes_sent(len(block))
                 os.fchmod(sink.fileno(), stat.S_IMODE(os.fstat(source.fileno()).st_mode) & 0o777)
 
+    def copy(self, source: Location, target: Location, *, digest: Digest | None = None, may_move: bool = False) -> bool:
+        """Rename the file or make a hard link to it; files are never changed in place, so both show what was copied."""
+        source_path, target_path = Path(path_from_file_url(source.url)), Path(path_from_file_url(target.url))
+        with _map_os_errors(source.url):
+            source_path.stat()
+        with _map_os_errors(target.url):
+            target_path.parent.mkdir(parents=True, exist_ok=True)
+            if may_move:
+                source_path.replace(target_path)
+            elif not _replace_with_link(source_path, target_path):
+                self.put(target, source_path)
+            sync_folder(target_path.parent)
+        return True
+
     def delete(self, location: Location) -> None:
         with _map_os_errors(location.url), contextlib.suppress(FileNotFoundError):
             Path(path_from_file_url(location.url)).unlink()
+
+
+def _replace_with_link(source: Path, target: Path) -> bool:
+    """Replace `target` by a hard link to `source`, and return whether the file system can."""
+    temporary = temporary_path(target)
+    try:
+        os.link(source, temporary)
+    except OSError:
+        return False
+    try:
+        temporary.replace(target)
+    finally:
+        temporary.unlink(missing_ok=True)  # if both already are the same file, the rename does nothing
+    return True
 
 
 def _info_from_stat(stat_result: os.stat_result) -> ObjectInfo:

@@ -105,6 +105,11 @@ class PelicanBackend:
         if not _is_already_stored(server, target, path):
             server.put(target, path, on_bytes_sent)
 
+    def copy(self, source: Location, target: Location, *, digest: Digest | None = None, may_move: bool = False) -> bool:
+        """Raise TransferError("unsupported"): a federation has no request that copies an object."""
+        url = redact_url(target.url)
+        raise TransferError("unsupported", f"{url}: a federation cannot copy objects on its servers", url)
+
     def delete(self, location: Location) -> None:
         response = self._query_director(location, "DELETE")
         server = self._make_server_backend(location, response)
