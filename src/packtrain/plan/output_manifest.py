@@ -50,6 +50,11 @@ class OutputManifest:
     emitter: str
     entries: tuple[ManifestEntry, ...]
 
+    @property
+    def name(self) -> str:
+        """The name of the manifest below the destination."""
+        return f"{staging_folder(self.run, self.job, self.emitter)}/{MANIFEST_NAME}"
+
     def to_text(self) -> str:
         """Return a line about the manifest, and one for each output."""
         header = {"version": MANIFEST_VERSION, "run": self.run, "job": self.job, "emitter": self.emitter}

@@ -17,6 +17,7 @@
     reusable-inputs/                inputs of an execution that exited with code 85, for the next one
     output/                         the outputs, if the workflow names no other destination
     accepted-outputs.jsonl          the manifest of the outputs that were accepted, written before they are published
+    published.json                  that they are published
     shown-outputs.jsonl             names that showed intermediate outputs at the destination
     attempts/ATTEMPT/
       plan.json                     only for an attempt with overrides
@@ -163,6 +164,10 @@ class RunFolder:
     def accepted_outputs(self, job: str) -> Path:
         """The manifest of the accepted outputs."""
         return self.job_folder(job) / "accepted-outputs.jsonl"
+
+    def publication(self, job: str) -> Path:
+        """What was published, once that is complete."""
+        return self.job_folder(job) / "published.json"
 
     def shown_outputs(self, job: str) -> Path:
         """Names at the destination that showed intermediate outputs, as JSON lines."""

@@ -1,7 +1,7 @@
 """Copy an object within S3, without its bytes passing through this machine.
 
-The source is named with its ETag, so that a source that changes meanwhile is not copied. Afterwards the copy is compared:
-its SHA-256, if the server states one, or else its ETag.
+The source is named with its ETag, so that a source that changes meanwhile is not copied. Afterwards the copy is
+compared: its SHA-256, if the server states one, or else its ETag.
 """
 
 from __future__ import annotations
