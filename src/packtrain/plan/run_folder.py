@@ -16,8 +16,7 @@
     plan.json                       the plan with this job only, for its agents
     reusable-inputs/                inputs of an execution that exited with code 85, for the next one
     output/                         the outputs, if the workflow names no other destination
-    accepted-outputs.jsonl          the manifest of the outputs that were accepted, written before they are published
-    published.json                  that they are published
+    published.json                  what was published, written once that is complete
     shown-outputs.jsonl             names that showed intermediate outputs at the destination
     attempts/ATTEMPT/
       plan.json                     only for an attempt with overrides
@@ -160,10 +159,6 @@ class RunFolder:
 
     def job_output(self, job: str) -> Path:
         return self.job_folder(job) / "output"
-
-    def accepted_outputs(self, job: str) -> Path:
-        """The manifest of the accepted outputs."""
-        return self.job_folder(job) / "accepted-outputs.jsonl"
 
     def publication(self, job: str) -> Path:
         """What was published, once that is complete."""

@@ -1,6 +1,6 @@
 """Publish the outputs of the accepted attempt of a job.
 
-    1. The manifest of the attempt is saved in the run's folder. It alone says what is published.
+    1. The manifest of the attempt is read. It alone says what is published.
     2. Its files are copied to the user's path: renamed on a file system, copied by the server on S3.
     3. What showed intermediate outputs and is not in the manifest is deleted; with deleteSync, everything else.
     4. That publication is complete is saved in the run's folder, and what attempts stored is removed.
@@ -14,7 +14,6 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 
 from packtrain.errors import FailedError, FormatError, TransferError
@@ -81,7 +80,7 @@ def read_publication(folder: RunFolder, job: str) -> Publication | None:
 
 def _publish_to_prefix(outputs: JobOutputs, attempt_id: str, emitter: str) -> Publication:
     destination = Destination(outputs)
-    manifest = _save_manifest(outputs, emitter, destination.read_text)
+    manifest = _read_manifest(outputs, emitter, destination.read_text)
     staged = destination.list_names(staged_name(outputs.run, outputs.job.id, emitter, "").rstrip("/"))
 
     def publish_entry(entry: ManifestEntry) -> None:
@@ -121,7 +120,7 @@ def _delete_others(outputs: JobOutputs, destination: Destination, published: set
 def _upload_to_url(outputs: JobOutputs, attempt_id: str, emitter: str) -> Publication:
     attempt_output = outputs.folder.attempt_folder(outputs.job.id, attempt_id).output
     staging = attempt_output / staging_folder(outputs.run, outputs.job.id, emitter)
-    manifest = _save_manifest(outputs, emitter, lambda name: (attempt_output / name).read_text(encoding="utf-8"))
+    manifest = _read_manifest(outputs, emitter, lambda name: (attempt_output / name).read_text(encoding="utf-8"))
     for entry in manifest.entries:
         n_bytes = (staging / "files" / entry.path).stat().st_size
         if n_bytes != entry.bytes:
@@ -140,13 +139,7 @@ def _upload_to_url(outputs: JobOutputs, attempt_id: str, emitter: str) -> Public
     return publication
 
 
-def _save_manifest(outputs: JobOutputs, emitter: str, read_text: Callable[[str], str]) -> OutputManifest:
-    """Return the manifest of the accepted outputs, saved in the run's folder before anything is published."""
-    path = outputs.folder.accepted_outputs(outputs.job.id)
-    with suppress(OSError, FormatError):
-        saved = OutputManifest.from_text(path.read_text(encoding="utf-8"))
-        if saved.emitter == emitter:
-            return saved
+def _read_manifest(outputs: JobOutputs, emitter: str, read_text: Callable[[str], str]) -> OutputManifest:
     name = f"{staging_folder(outputs.run, outputs.job.id, emitter)}/{MANIFEST_NAME}"
     try:
         text = read_text(name)
@@ -157,8 +150,6 @@ def _save_manifest(outputs: JobOutputs, emitter: str, read_text: Callable[[str],
     manifest = OutputManifest.from_text(text)
     if (manifest.run, manifest.job, manifest.emitter) != (outputs.run, outputs.job.id, emitter):
         raise FormatError(f"{name} is the manifest of {manifest.run}, job {manifest.job}, {manifest.emitter}")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    atomic_write(path, text, durable=True)
     return manifest
 
 
