@@ -65,22 +65,6 @@ def test_missing_bucket(s3_server):
     assert "NoSuchBucket" in error.detail
 
 
-def test_sync_deletes_removed_files(s3_server, tmp_path):
-    def names():
-        return [entry.name for entry in S3Backend(str).list(s3_server.location("synced"))]
-
-    output = Output(s3_server.location("synced"), delete_sync=True)
-    for files in (["a.pt", "b c/d.txt"], ["a.pt"]):
-        folder = tmp_path / str(len(files))
-        for name in files:
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            (folder / name).write_bytes(b"data")
-        upload_folder(
-            folder, output, str, check_cancelled=lambda: None, on_progress=lambda d, t: None, retry_timeout_s=5
-        )
-        assert names() == files
-
-
 class UploadCancelled(Exception):
     pass
 

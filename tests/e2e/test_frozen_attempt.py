@@ -1,4 +1,4 @@
-"""An attempt freezes in the middle of its upload, the next one is accepted, and the first continues: on a real S3 server.
+"""An attempt freezes in the middle of its upload to S3, the next one is accepted, and the first continues.
 
 The freeze stands for a suspended virtual machine. Such a machine keeps its disk, so the test puts the sandbox and the
 secrets of the frozen agent back before it continues.

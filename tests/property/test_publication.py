@@ -1,8 +1,8 @@
-"""Any interleaving of attempts that upload, freeze, continue late and are killed, of acceptance, and of supervisors that
-crash between any two objects ends with exactly the accepted outputs.
+"""Attempts upload, freeze, continue late and are killed, one is accepted, and supervisors crash between any two
+objects: any interleaving of these ends with exactly the accepted outputs.
 
-Attempts and supervisors are threads that run the real code on a store in memory. Each waits before every write until the
-test lets it continue, so that it can be frozen there, and write late.
+Attempts and supervisors are threads that run the real code on a store in memory. Each waits before every write until
+the test lets it continue, so that it can be frozen there, and write late.
 """
 
 from __future__ import annotations
