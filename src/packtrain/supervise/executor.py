@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from packtrain.engines.api import Engine, Overrides, SubmitRequest
-from packtrain.errors import FailedError
 from packtrain.events import Failure, kinds
 from packtrain.plan import Plan
 from packtrain.state import Execution, JobStatus
@@ -108,7 +107,8 @@ class DecisionExecutor:
         winner = self._winner(decision)
         try:
             publication = self._publisher.take_result(decision.job)
-        except FailedError as error:
+        except Exception as error:  # an error of one job's publication must not end the run
+            _logger.warning("job %s: its outputs are not published", decision.job, exc_info=error)
             failure = Failure.from_error(error, "sync")
             reason = "the outputs of the accepted attempt could not be published"
             return replace(decision, result=JobStatus.FAILED, reason=reason, failure=failure)
