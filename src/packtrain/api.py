@@ -168,8 +168,8 @@ def fetch(
         FailedError: The file could not be downloaded, verified or unpacked.
         UsageError: An argument is invalid, or another file is at `path`.
     """
-    from packtrain.planner.credentials.url_credentials import CredentialOptions
-    from packtrain.transfer.download import check_single_file, download
+    from packtrain.data.credentials import CredentialOptions
+    from packtrain.data.download import check_single_file, download
     from packtrain.transfer.http.digest_headers import parse_digest
 
     url, *mirrors = [urls] if isinstance(urls, str) else urls

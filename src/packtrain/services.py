@@ -77,6 +77,13 @@ def check_access_point() -> list[AccessPointCheck]:
     return list(access_point_checks.check_access_point(CondorClient(), Path.cwd()))
 
 
+def build_plugin(target: Path) -> None:
+    """Write HTCondor's transfer plugin as one file. Raises OSError."""
+    from packtrain.engines import bundle
+
+    bundle.build_plugin(target)
+
+
 def find_run(store: SqliteStore, id_prefix: str) -> RunInfo:
     """Find a run by its id or the beginning of it. Without one, return the newest run, preferably of this folder."""
     runs = store.list_runs()

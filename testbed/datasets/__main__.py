@@ -14,10 +14,10 @@ from packtrain.cli.main import run_command
 from packtrain.cli.ui.options import retry_timeout_option
 from packtrain.cli.ui.output import dry_run_option, json_option, print_result
 from packtrain.cli.ui.transfer_progress import CancelToken, TransferProgress, cancel_on_signal
+from packtrain.data.credentials import CredentialOptions
+from packtrain.data.download import Downloader, DownloadRequest
 from packtrain.errors import UsageError
 from packtrain.plan import RemoteFile
-from packtrain.planner.credentials.url_credentials import CredentialOptions
-from packtrain.transfer.download import Downloader, DownloadRequest
 from packtrain.transfer.integrity.digests import sha256_file
 from packtrain.transfer.urls import redact_url
 from testbed.datasets import catalog, synthetic_imagenet

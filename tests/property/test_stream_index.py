@@ -14,7 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from packtrain.errors import FailedError, FormatError
-from packtrain.indexing import IndexRequest, build_index, builder, tar_scanner
+from packtrain.indexing import IndexRequest, build_index
+from packtrain.indexing.scan_settings import ScanSettings
 from packtrain.plan import Location
 from packtrain.stream.index import Index, IndexedArchive
 from packtrain.stream.index_writer import IndexDraft, write_index
@@ -77,8 +78,12 @@ def extract(data: bytes) -> dict[str, bytes]:
     return contents
 
 
+# Walks start in the middle of small archives, too.
+MANY_SHORT_WALKS = ScanSettings(min_region_bytes=512, max_chain_members=3, min_threads=6)
+
+
 def index_file(path: Path) -> Index:
-    request = IndexRequest([[Location(path.as_uri())]], str, group_files=False)
+    request = IndexRequest([[Location(path.as_uri())]], str, group_files=False, scan=MANY_SHORT_WALKS)
     return build_index(request, path.with_suffix(".index"))
 
 
@@ -87,16 +92,6 @@ def read_samples(index: Index, path: Path) -> dict[str, bytes]:
     contents = {sample.name: data[sample.offset : sample.offset + sample.size] for sample in samples}
     assert len(contents) == len(index)
     return contents
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _many_short_walks():
-    """Make walks start in the middle of small archives, too."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tar_scanner, "_MIN_REGION_BYTES", 512)
-        patch.setattr(tar_scanner, "_MAX_CHAIN_MEMBERS", 3)
-        patch.setattr(builder, "_MIN_THREADS", 6)
-        yield
 
 
 @settings(max_examples=50, deadline=None)
@@ -154,7 +149,7 @@ def test_resume_after_a_kill(data, n_reads, n_torn_bytes, is_damaged):
     with tempfile.TemporaryDirectory() as folder:
         path, index_path, resume_path = (Path(folder, name) for name in ("a.tar", "a.index", ".a.index.scan"))
         path.write_bytes(data)
-        request = IndexRequest([[Location(path.as_uri())]], str, group_files=False)
+        request = IndexRequest([[Location(path.as_uri())]], str, group_files=False, scan=MANY_SHORT_WALKS)
         reads_left = n_reads
 
         def check_cancelled() -> None:

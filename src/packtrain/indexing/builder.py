@@ -8,7 +8,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from packtrain.indexing.archive_reader import ArchiveReader, open_archive
 from packtrain.indexing.grouping import ArchiveFile, FileTable, compressed_error, make_draft
 from packtrain.indexing.listing import files_from_entries, list_folder
 from packtrain.indexing.resume_file import ScanResumeFile
+from packtrain.indexing.scan_settings import ScanSettings
 from packtrain.indexing.tar_members import is_tar
 from packtrain.indexing.tar_scanner import TarScanner
 from packtrain.indexing.task_pool import TaskPool
@@ -51,7 +52,6 @@ BUILT, CACHED, PUBLISHED = "built", "cached", "published"
 _ArchiveScanner = TarScanner | ZipScanner
 _LATENCY_PROBES = 2
 _CPU_S_PER_REQUEST = 0.0003  # processor time that a request costs, in seconds
-_MIN_THREADS, _MAX_THREADS = 2, 64
 
 
 @dataclass(frozen=True)
@@ -65,6 +65,7 @@ class IndexRequest:
     retry_timeout_s: float = 10.0  # how long to retry a failing read
     group_files: bool | None = None  # whether consecutive files that differ only in their extension form one sample
     prefix: str = ""  # index only files whose names start with this
+    scan: ScanSettings = field(default_factory=ScanSettings)
 
     @property
     def selection(self) -> str:
@@ -198,10 +199,10 @@ class _IndexBuilder:
         result = self._find_existing(archives, readers[0] if scanner_types == [TarScanner] else None)
         if result is not None:
             return result
-        n_threads = _choose_n_threads(readers[0])
+        n_threads = _choose_n_threads(readers[0], request.scan)
         with self._open_resume_file(archives) as archive_maps, TaskPool(n_threads) as task_pool:
             scanners = [
-                scanner_type(reader, archive_map, task_pool, self._add_progress)
+                scanner_type(reader, archive_map, task_pool, self._add_progress, request.scan)
                 for scanner_type, reader, archive_map in zip(scanner_types, readers, archive_maps, strict=False)
             ]
             self._scan(scanners, n_threads, sum(reader.size for reader in readers), task_pool)
@@ -266,7 +267,7 @@ class _IndexBuilder:
         def detect_one(archive_id: int, reader: ArchiveReader) -> None:
             scanner_types[archive_id] = _detect_format(reader)
 
-        with TaskPool(min(len(readers), _MAX_THREADS)) as task_pool:
+        with TaskPool(min(len(readers), self._request.scan.max_threads)) as task_pool:
             for archive_id, reader in enumerate(readers):
                 task_pool.submit(detect_one, archive_id, reader)
             task_pool.wait_all(self._check_cancelled)
@@ -360,14 +361,15 @@ def _is_permanent(error: BaseException) -> bool:
     return isinstance(error, FailedError) and not isinstance(error, TransferError) and error.kind != "cancelled"
 
 
-def _choose_n_threads(reader: ArchiveReader) -> int:
+def _choose_n_threads(reader: ArchiveReader, settings: ScanSettings) -> int:
     """Return how many requests the processor can handle while one of them waits: few nearby, many far away."""
     latencies_s = []
     for _ in range(_LATENCY_PROBES):
         started_at = time.monotonic()
         reader.read(0, tar_header.HEADER_BYTES)
         latencies_s.append(time.monotonic() - started_at)
-    return max(_MIN_THREADS, min(_MAX_THREADS, round(min(latencies_s) / _CPU_S_PER_REQUEST)))
+    n_threads = round(min(latencies_s) / _CPU_S_PER_REQUEST)
+    return max(settings.min_threads, min(settings.max_threads, n_threads))
 
 
 def _describe_archive(reader: ArchiveReader) -> IndexedArchive:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import posixpath
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from packtrain.errors import FailedError
 from packtrain.indexing import tar_members
@@ -13,16 +13,13 @@ from packtrain.indexing.archive_map import ArchiveMap, MemberChain
 from packtrain.indexing.archive_reader import ArchiveReader
 from packtrain.indexing.grouping import ArchiveFile, compressed_error
 from packtrain.indexing.read_window import ReadWindow
+from packtrain.indexing.scan_settings import OnScanProgress, ScanSettings
 from packtrain.indexing.tar_members import ArchiveMember, find_header, read_member
 from packtrain.indexing.task_pool import TaskPool
 from packtrain.transfer.archive import tar_header
 from packtrain.transfer.archive.tar_header import TarHeaderError
 
-OnScanProgress = Callable[[int, int], None]
-"""Called with the number of bytes scanned and of files found since the last call."""
-
-_MAX_CHAIN_MEMBERS, _MAX_CHAIN_S = 512, 2.0  # a chain is saved when it has this many members, or is this old
-_MIN_REGION_BYTES = 4 << 20  # minimum part of a tar for one walk
+_MAX_CHAIN_S = 2.0  # a chain that is this old is saved
 _NESTED_BYTES_PER_WALK = 4 << 30
 _PROBED_MEMBERS = 3  # members to read before deciding whether this is a tar of tars
 _MAX_DEPTH = 4
@@ -32,9 +29,14 @@ class TarScanner:
     """Scans one tar. `scan` submits walks; `files` returns the files when all walks are done."""
 
     def __init__(
-        self, reader: ArchiveReader, archive_map: ArchiveMap, task_pool: TaskPool, on_progress: OnScanProgress
+        self,
+        reader: ArchiveReader,
+        archive_map: ArchiveMap,
+        task_pool: TaskPool,
+        on_progress: OnScanProgress,
+        settings: ScanSettings,
     ) -> None:
-        self._reader, self._archive_map = reader, archive_map
+        self._reader, self._archive_map, self._settings = reader, archive_map, settings
         self._task_pool, self._on_progress = task_pool, on_progress
 
     def scan(self, n_walks: int) -> None:
@@ -57,7 +59,7 @@ class TarScanner:
         return kinds
 
     def _scan_range(self, start: int, stop: int, n_walks: int) -> None:
-        n_walks = max(1, min(n_walks, (stop - start) // _MIN_REGION_BYTES))
+        n_walks = max(1, min(n_walks, (stop - start) // self._settings.min_region_bytes))
         length = -(-(stop - start) // n_walks // tar_header.HEADER_BYTES) * tar_header.HEADER_BYTES
         self._task_pool.submit(self._try_walk, start, start + length if n_walks > 1 else stop, stop)
         for region_start in range(start + length, stop if n_walks > 1 else 0, length):
@@ -93,7 +95,7 @@ class TarScanner:
                 else:
                     start = known_chain.end
                 is_old = time.monotonic() > chain_started_at + _MAX_CHAIN_S
-                if known_chain or len(chain) >= _MAX_CHAIN_MEMBERS or is_old:
+                if known_chain or len(chain) >= self._settings.max_chain_members or is_old:
                     self._archive_map.add(chain)
                     chain, chain_started_at = MemberChain(start), time.monotonic()
         finally:
@@ -177,7 +179,8 @@ class TarScanner:
         """Read members up to the next known one."""
         chain, window = MemberChain(start), self._make_window(stop)
         try:
-            while len(chain) < _MAX_CHAIN_MEMBERS and not (len(chain) and self._archive_map.find_member(chain.end)):
+            max_members = self._settings.max_chain_members
+            while len(chain) < max_members and not (len(chain) and self._archive_map.find_member(chain.end)):
                 member = read_member(window, chain.end)
                 if member is None:
                     chain.reaches_end = True

@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import stat
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from packtrain.errors import FailedError
@@ -17,6 +17,7 @@ from packtrain.indexing.archive_map import ArchiveMap, MemberChain
 from packtrain.indexing.archive_reader import ArchiveReader
 from packtrain.indexing.grouping import ArchiveFile, compressed_error
 from packtrain.indexing.read_window import ReadWindow
+from packtrain.indexing.scan_settings import OnScanProgress, ScanSettings
 from packtrain.indexing.tar_members import FILE, ArchiveMember
 from packtrain.indexing.tar_scanner import normalize_name
 from packtrain.indexing.task_pool import TaskPool
@@ -24,30 +25,33 @@ from packtrain.indexing.task_pool import TaskPool
 if TYPE_CHECKING:
     import zipfile
 
-OnScanProgress = Callable[[int, int], None]
-
 _LOCAL_HEADER = struct.Struct("<4s22xHH")  # signature, …, lengths of the name and of the extra field
 _LOCAL_SIGNATURE = b"PK\x03\x04"
 _STORED, _ENCRYPTED = 0, 0x1
 _MAX_READ_BYTES = 4 << 20
-_MAX_CHAIN_MEMBERS = 512
 
 
 class ZipScanner:
     """Scans one zip. `scan` submits tasks; `files` returns the files when all tasks are done."""
 
     def __init__(
-        self, reader: ArchiveReader, archive_map: ArchiveMap, task_pool: TaskPool, on_progress: OnScanProgress
+        self,
+        reader: ArchiveReader,
+        archive_map: ArchiveMap,
+        task_pool: TaskPool,
+        on_progress: OnScanProgress,
+        settings: ScanSettings,
     ) -> None:
-        self._reader, self._archive_map = reader, archive_map
+        self._reader, self._archive_map, self._settings = reader, archive_map, settings
         self._task_pool, self._on_progress = task_pool, on_progress
         self._infos: list[zipfile.ZipInfo] = []
 
     def scan(self, n_walks: int) -> None:
         """Read the directory and submit tasks that read the local headers. `n_walks` is ignored."""
         self._infos = sorted(self._stored_members(), key=lambda info: info.header_offset)
-        for first in range(0, len(self._infos), _MAX_CHAIN_MEMBERS):
-            self._task_pool.submit(self._scan_members, self._infos[first : first + _MAX_CHAIN_MEMBERS])
+        max_members = self._settings.max_chain_members
+        for first in range(0, len(self._infos), max_members):
+            self._task_pool.submit(self._scan_members, self._infos[first : first + max_members])
 
     def _stored_members(self) -> Iterator[zipfile.ZipInfo]:
         for info in self._read_directory():

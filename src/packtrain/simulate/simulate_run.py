@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import gc
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -35,7 +37,20 @@ _STILL_RUNNING = SessionEnd(Outcome.RUNNING, FailureCategory.NONE)
 def simulate_run(model: PoolModel, scenario: Scenario, n_jobs: int, seed: int) -> JobHistory:
     """Return the history of one simulated run; identical arguments give identical histories."""
     run = _run_supervised if scenario.is_supervised else _run_unsupervised
-    return run(model, scenario, n_jobs, seed)
+    with _paused_garbage_collector():
+        return run(model, scenario, n_jobs, seed)
+
+
+@contextmanager
+def _paused_garbage_collector() -> Iterator[None]:
+    """Pause the search for reference cycles, which would visit the millions of objects of a simulation repeatedly."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def _run_unsupervised(model: PoolModel, scenario: Scenario, n_jobs: int, seed: int) -> JobHistory:

@@ -98,17 +98,23 @@ class PoolEvents:
 
     _events: dict[int, tuple[Event, PoolEvent]] = field(default_factory=dict)  # by position in the pool's log
     _received_at: dict[int, float] = field(default_factory=dict)
+    _sorted: list[tuple[Event, PoolEvent]] | None = None  # cache
 
     def add(self, event: Event, received_at: float) -> None:
         """Add an event that the store received at the given time."""
-        self._events[event.seq] = event, to_pool_event(event)
+        self._events[event.seq], self._sorted = (event, to_pool_event(event)), None
         self._received_at[event.seq] = min(received_at, self._received_at.get(event.seq, received_at))
 
     def __len__(self) -> int:
         return len(self._events)
 
+    def _in_order(self) -> list[tuple[Event, PoolEvent]]:
+        if self._sorted is None:
+            self._sorted = [self._events[seq] for seq in sorted(self._events)]
+        return self._sorted
+
     def _of_kind(self, *wanted: str) -> list[Event]:
-        return [event for _, (event, _) in sorted(self._events.items()) if event.kind in wanted]
+        return [event for event, _ in self._in_order() if event.kind in wanted]
 
     @property
     def executions(self) -> list[PoolExecution]:
@@ -136,7 +142,7 @@ class PoolEvents:
             decided_at: When its submission was decided (Unix time). Rounded down, because pool logs have whole seconds.
             gone_event: The event with which it left the pool, or None if it has not.
         """
-        events = [pool_event for _, (_, pool_event) in sorted(self._events.items())]
+        events = [pool_event for _, pool_event in self._in_order()]
         submitted_at = min(events[0].at, float(math.floor(decided_at)))
         ends = [to_pool_event(gone_event)] if gone_event else []
         return SlotTimeline([PoolEvent(PoolEventKind.SUBMITTED, submitted_at), *events, *ends])

@@ -26,13 +26,21 @@ _LEASE_COLUMNS = "run, epoch, holder, host, pid, expires_at, released"
 
 
 class SqliteStore:
-    """Implements `store.api.Store`."""
+    """Implements `store.api.Store`.
 
-    def __init__(self, path: Path, clock: Callable[[], float] = time.time) -> None:
-        self.path, self._clock = path, clock
+    Args:
+        path: The database file.
+        clock: Returns the Unix time.
+        busy_timeout_s: How long to wait for other processes that write.
+    """
+
+    def __init__(
+        self, path: Path, clock: Callable[[], float] = time.time, busy_timeout_s: float = _BUSY_TIMEOUT_S
+    ) -> None:
+        self.path, self._clock, self._busy_timeout_s = path, clock, busy_timeout_s
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            self._db = sqlite3.connect(path, timeout=_BUSY_TIMEOUT_S, isolation_level=None)
+            self._db = sqlite3.connect(path, timeout=busy_timeout_s, isolation_level=None)
             self._initialize()
         except (OSError, sqlite3.OperationalError) as error:
             raise UnavailableError(
@@ -56,7 +64,7 @@ class SqliteStore:
 
     def _set_journal_mode(self, mode: str) -> None:
         """Set the journal mode; SQLite's busy timeout does not cover it when two processes create the store at once."""
-        deadline = time.monotonic() + _BUSY_TIMEOUT_S
+        deadline = time.monotonic() + self._busy_timeout_s
         while True:
             try:
                 self._db.execute(f"PRAGMA journal_mode = {mode}")

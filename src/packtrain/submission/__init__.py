@@ -4,10 +4,20 @@
 `create_run` writes the run's folder and adds it to the store. Start reading at `prepare.prepare`.
 """
 
+from packtrain.condor.submitfile import load_submit_file
 from packtrain.spec.diagnostics import WorkflowError
 from packtrain.spec.models.workflow import workflow_json_schema
 from packtrain.submission.create_run import create_run
 from packtrain.submission.prepare import Goal, Submission, prepare
 from packtrain.submission.progress import Progress
 
-__all__ = ["Goal", "Progress", "Submission", "WorkflowError", "create_run", "prepare", "workflow_json_schema"]
+__all__ = [
+    "Goal",
+    "Progress",
+    "Submission",
+    "WorkflowError",
+    "create_run",
+    "load_submit_file",
+    "prepare",
+    "workflow_json_schema",
+]

@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from packtrain import formatting
+from packtrain.transfer.fetch import FetchResult
 from packtrain.transfer.progress import SourceRate
 
 _BAR_WIDTH = 28
@@ -116,6 +117,19 @@ class TransferTotals:
     stalls: int = 0
     hedges: int = 0  # blocks that were requested twice
     wasted_bytes: int = 0
+
+
+def fetch_totals(result: FetchResult) -> TransferTotals:
+    """Return the totals of a download."""
+    return TransferTotals(
+        result.bytes,
+        result.duration_s,
+        tuple(result.bytes_by_source.items()),
+        result.retries,
+        result.stalls,
+        result.hedges,
+        result.wasted_bytes,
+    )
 
 
 def format_totals(totals: TransferTotals) -> str:

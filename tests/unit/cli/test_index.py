@@ -15,7 +15,7 @@ from PIL import Image
 from packtrain.cli.commands.data import index, preview
 from packtrain.cli.commands.data.index import histogram, render_bar
 from packtrain.cli.ui import output
-from packtrain.cli.ui.contact_sheet import Thumbnail, choose_columns, render_contact_sheet
+from packtrain.data.contact_sheet import Thumbnail, choose_columns, render_contact_sheet
 from packtrain.errors import PacktrainError, UsageError
 from packtrain.indexing.builder import BUILT
 from packtrain.stream.index import INDEX_SUFFIX

@@ -19,11 +19,12 @@ from pathlib import Path
 import pytest
 
 from packtrain.errors import FailedError, UsageError
-from packtrain.indexing import IndexRequest, build_index, builder, get_or_build_index, tar_scanner
+from packtrain.indexing import IndexRequest, build_index, get_or_build_index
 from packtrain.indexing.archive_reader import ArchiveReader
 from packtrain.indexing.braces import expand_braces
 from packtrain.indexing.builder import BUILT, CACHED, PUBLISHED
 from packtrain.indexing.listing import parse_links
+from packtrain.indexing.scan_settings import ScanSettings
 from packtrain.plan import Location
 from packtrain.stream.index import INDEX_SUFFIX, LAYOUT_FILES, Index
 from packtrain.stream.samples import StreamingSamples
@@ -282,16 +283,14 @@ def tar_header(name: str, size: int) -> bytes:
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3, 5, 8, 13])
-def test_header_inside_a_sample(tmp_path, monkeypatch, threads):
+def test_header_inside_a_sample(tmp_path, threads):
     """A walk that starts at the false header finds true members later, but misses the one in between."""
-    monkeypatch.setattr(tar_scanner, "_MIN_REGION_BYTES", 512)
-    monkeypatch.setattr(builder, "_MIN_THREADS", threads)
-    monkeypatch.setattr(builder, "_MAX_THREADS", threads)
+    scan = ScanSettings(min_region_bytes=512, min_threads=threads, max_threads=threads)
     # The false member claims its two blocks and the three blocks of the next member.
     content = bytes(512 * 60) + tar_header("false", 512 * 5) + bytes(1024)
     members = {"cat/first": content, "cat/between": b"x" * 1024, "cat/3": b"y" * 700, "cat/4": b"z" * 3000}
     path = write_tar(tmp_path / "a.tar", members)
-    assert contents_by_name(index_paths(path), path) == members
+    assert contents_by_name(index_paths(path, scan=scan), path) == members
 
 
 # Over a network
@@ -320,9 +319,9 @@ def test_server_without_ranges(tmp_path, large_tar):
     assert (failure.value.kind, "only sends whole files" in str(failure.value)) == ("unsupported", True)
 
 
-def test_faults_are_retried(tmp_path, large_tar, monkeypatch):
+def test_faults_are_retried(tmp_path, large_tar):
     """Several walks run, and one of them may get all faults."""
-    monkeypatch.setattr(tar_scanner, "_MIN_REGION_BYTES", 1 << 20)
+    scan = ScanSettings(min_region_bytes=1 << 20)
     faults = [
         None,
         ResponseFault(status=503),
@@ -333,7 +332,7 @@ def test_faults_are_retried(tmp_path, large_tar, monkeypatch):
         ResponseFault(truncate_to_bytes=10),
     ]
     with HttpServer(tmp_path, faults=faults) as origin:
-        index = build_index(IndexRequest([[Location(f"{origin.url}/a.tar")]], str), tmp_path / "index")
+        index = build_index(IndexRequest([[Location(f"{origin.url}/a.tar")]], str, scan=scan), tmp_path / "index")
         assert origin.faults == []
     assert index.offsets.tolist() == index_paths(large_tar).offsets.tolist()
 

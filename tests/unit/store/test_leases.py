@@ -113,10 +113,9 @@ def test_expired_lease_can_write(store, acquire, clock, event):
         acquire("b")
 
 
-def test_acquire_is_atomic(path, acquire, clock, monkeypatch):
+def test_acquire_is_atomic(path, acquire, clock):
     acquire("a")
-    monkeypatch.setattr(sqlite, "_BUSY_TIMEOUT_S", 0.1)
-    other = sqlite.SqliteStore(path, clock)
+    other = sqlite.SqliteStore(path, clock, busy_timeout_s=0.1)
 
     def interrupt(lease):
         with pytest.raises(UnavailableError, match="locked"):

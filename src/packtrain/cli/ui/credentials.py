@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 
 import click
 
+from packtrain.data.credentials import CredentialOptions
 from packtrain.errors import UsageError
-from packtrain.planner.credentials.url_credentials import CredentialOptions
 
 CommandT = TypeVar("CommandT", bound=Callable[..., Any])
 

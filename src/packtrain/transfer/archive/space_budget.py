@@ -11,7 +11,7 @@ from packtrain.errors import FailedError
 _RESERVED_BYTES = 1 << 20  # always left free on the disk
 _RESERVED_INODES = 16
 _CLUSTER_BYTES = 4096  # disk space of a small file
-_MIN_FILE_LIMIT = 1_000_000  # this many files are always allowed
+_MIN_FILE_LIMIT = 1_000_000
 _MAX_UNCHECKED_BYTES = 64 << 20  # between two checks of the disk; less if little is free
 _FREE_SPACE_DIVISOR = 4  # free space / this may be used between two checks, since others write too
 
@@ -24,14 +24,20 @@ class SpaceBudget:
         max_bytes: Limit for the unpacked size; None: the free disk space.
         archive_name: The name of the archive, for messages.
         get_pending_bytes: Returns the bytes that were reserved but are not on disk yet.
+        min_file_limit: This many files are always allowed.
     """
 
     def __init__(
-        self, folder: Path, max_bytes: int | None, archive_name: str, get_pending_bytes: Callable[[], int] = lambda: 0
+        self,
+        folder: Path,
+        max_bytes: int | None,
+        archive_name: str,
+        get_pending_bytes: Callable[[], int] = lambda: 0,
+        min_file_limit: int = _MIN_FILE_LIMIT,
     ) -> None:
         self._folder, self._max_bytes = folder, max_bytes
         self._archive_name, self._get_pending_bytes = archive_name, get_pending_bytes
-        self._max_files = None if max_bytes is None else max(_MIN_FILE_LIMIT, max_bytes // _CLUSTER_BYTES)
+        self._max_files = None if max_bytes is None else max(min_file_limit, max_bytes // _CLUSTER_BYTES)
         self._bytes_until_check = 0  # that may be reserved before the disk is checked again
         self.used_bytes = self.n_files = 0  # folders and links count as files
 

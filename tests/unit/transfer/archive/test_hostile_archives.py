@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from packtrain.errors import FailedError
-from packtrain.transfer.archive import space_budget
+from packtrain.transfer.archive.space_budget import SpaceBudget
 from packtrain.transfer.archive.unpack import unpack
 from tests.support.archives import (
     RANDOM_DATA,
@@ -203,18 +203,27 @@ def test_exact_limit_is_allowed(folder):
     assert unpack_data(folder, make_plain_tar({"z": bytes(4096)}), max_bytes=4096).bytes == 4096
 
 
-def test_bomb_of_empty_files_stops_at_file_limit(folder, monkeypatch):
+def test_empty_files_count_against_the_limit(folder):
     """Empty files have no bytes, but each takes disk space."""
-    monkeypatch.setattr(space_budget, "_MIN_FILE_LIMIT", 100)
-    many = make_plain_tar({f"{n}": b"" for n in range(1000)})
-    error = unpack_error(folder, many, max_bytes=200 * 4096)
-    assert error.kind == "archive_too_large"
-    assert "200 files" in error.detail
-    assert len(list((folder / "into").rglob("*"))) <= 200
-    assert unpack_data(folder, make_plain_tar({f"{n}": b"" for n in range(200)}), max_bytes=200 * 4096).files == 200
-    assert unpack_data(folder, make_plain_tar({f"{n}": b"" for n in range(100)}), max_bytes=0).files == 100, (
-        "a small number of files is always allowed"
-    )
+    budget = SpaceBudget(folder, 200 * 4096, "bomb.tar", min_file_limit=100)
+    for _ in range(200):
+        budget.reserve(0, 1)
+    with pytest.raises(FailedError, match="200 files") as failure:
+        budget.reserve(0, 1)
+    assert failure.value.kind == "archive_too_large"
+
+
+def test_small_number_of_files_is_always_allowed(folder):
+    budget = SpaceBudget(folder, 0, "small.tar", min_file_limit=100)
+    for _ in range(100):
+        budget.reserve(0, 1)
+    with pytest.raises(FailedError, match="100 files"):
+        budget.reserve(0, 1)
+
+
+def test_unpacking_counts_empty_files(folder):
+    many = make_plain_tar({f"{n}": b"" for n in range(50)})
+    assert unpack_data(folder, many, max_bytes=0).files == 50
 
 
 @pytest.fixture(params=["size=8m"])

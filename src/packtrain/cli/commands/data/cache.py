@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -16,9 +15,9 @@ from rich.text import Text
 
 from packtrain import formatting
 from packtrain.cli.ui.output import dry_run_option, json_option, print_next_commands, print_result
-from packtrain.errors import NotFoundError, UsageError
+from packtrain.data.cache import CacheEntry, list_entries, max_cache_bytes, remove_entries, select_entries
+from packtrain.errors import UsageError
 from packtrain.formatting import pluralize
-from packtrain.transfer.cache import DEFAULT_MAX_BYTES, CacheEntry, DownloadCache
 
 _KEY_CHARS_SHOWN = 12
 
@@ -46,12 +45,11 @@ def command(
     """
     if cache_dir is None:
         raise UsageError("there is no download cache; set PACKTRAIN_CACHE to a folder, or use --cache-dir")
-    cache = DownloadCache(cache_dir)
     if action == "ls":
         _reject_ls_arguments(keys, remove_all)
-        _print_entries(cache, cache_dir, as_json)
+        _print_entries(cache_dir, as_json)
     else:
-        _remove_entries(cache, keys, remove_all, dry_run, as_json)
+        _remove_entries(cache_dir, keys, remove_all, dry_run, as_json)
 
 
 def _reject_ls_arguments(keys: Sequence[str], remove_all: bool) -> None:
@@ -59,12 +57,12 @@ def _reject_ls_arguments(keys: Sequence[str], remove_all: bool) -> None:
         raise UsageError("`cache ls` takes no keys and no --all; they belong to `cache rm`")
 
 
-def _print_entries(cache: DownloadCache, cache_dir: Path, as_json: bool) -> None:
-    entries = cache.entries()
+def _print_entries(cache_dir: Path, as_json: bool) -> None:
+    entries = list_entries(cache_dir)
     data = {
         "folder": str(cache_dir),
         "bytes": _total_bytes(entries),
-        "max_bytes": _max_cache_bytes(),
+        "max_bytes": max_cache_bytes(),
         "objects": [_entry_data(entry) for entry in entries],
     }
     print_result(as_json, data, lambda out: _print_table(out, cache_dir, entries))
@@ -82,7 +80,7 @@ def _print_table(out: Console, cache_dir: Path, entries: Sequence[CacheEntry]) -
         )
     if entries:
         out.print(table)
-    used, limit = formatting.format_size(_total_bytes(entries)), formatting.format_size(_max_cache_bytes())
+    used, limit = formatting.format_size(_total_bytes(entries)), formatting.format_size(max_cache_bytes())
     out.print(f"{cache_dir}: {pluralize(len(entries), 'object')}, {used} of at most {limit}", markup=False)
     if entries:
         print_next_commands(
@@ -90,12 +88,11 @@ def _print_table(out: Console, cache_dir: Path, entries: Sequence[CacheEntry]) -
         )
 
 
-def _remove_entries(cache: DownloadCache, keys: Sequence[str], remove_all: bool, dry_run: bool, as_json: bool) -> None:
+def _remove_entries(cache_dir: Path, keys: Sequence[str], remove_all: bool, dry_run: bool, as_json: bool) -> None:
     if remove_all == bool(keys):
         raise UsageError("give keys from `packtrain cache ls`, or --all")
-    entries = cache.entries()
-    selected = entries if remove_all else [_find_entry(entries, key) for key in keys]
-    removed = selected if dry_run else _delete_entries(cache, selected, remove_all)
+    selected = select_entries(cache_dir, keys)
+    removed = selected if dry_run else remove_entries(cache_dir, keys)
     n_bytes, n_in_use = _total_bytes(removed), len(selected) - len(removed)
     verb = "would remove" if dry_run else "removed"
     text = f"{verb} {pluralize(len(removed), 'object')}, {formatting.format_size(n_bytes)}"
@@ -105,28 +102,9 @@ def _remove_entries(cache: DownloadCache, keys: Sequence[str], remove_all: bool,
     print_result(as_json, data, lambda out: out.print(text))
 
 
-def _delete_entries(cache: DownloadCache, entries: Sequence[CacheEntry], remove_all: bool) -> list[CacheEntry]:
-    """Remove entries; an entry in use is skipped with --all, and an error if it was named."""
-    return cache.clear() if remove_all else [cache.remove(entry.key) for entry in entries]
-
-
-def _find_entry(entries: Sequence[CacheEntry], key_prefix: str) -> CacheEntry:
-    matches = [entry for entry in entries if entry.key.startswith(key_prefix)]
-    if not matches:
-        raise NotFoundError(f"the download cache has no object {key_prefix!r}; `packtrain cache ls` lists them")
-    if len(matches) > 1:
-        raise UsageError(f"{key_prefix!r} matches {len(matches)} keys; give more characters")
-    return matches[0]
-
-
 def _entry_data(entry: CacheEntry) -> dict[str, Any]:
     return asdict(entry)
 
 
 def _total_bytes(entries: Sequence[CacheEntry]) -> int:
     return sum(entry.bytes for entry in entries)
-
-
-def _max_cache_bytes() -> int:
-    value = os.environ.get("PACKTRAIN_CACHE_LIMIT", "")
-    return int(value) if value.isdigit() else DEFAULT_MAX_BYTES

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -14,20 +14,16 @@ from packtrain import formatting
 from packtrain.cli.ui import options
 from packtrain.cli.ui.output import json_option, print_result
 from packtrain.cli.ui.transfer_progress import TransferProgress, cancel_on_signal
-from packtrain.errors import NotFoundError, UsageError
-from packtrain.events import FAILURE_KINDS
-from packtrain.formatting import pluralize
-from packtrain.transfer.download import load_checksums
-from packtrain.transfer.integrity.block_checksums import (
+from packtrain.data.checksums import (
     CHECKSUMS_SUFFIX,
     BlockChecksums,
-    choose_block_bytes,
-    find_bad_blocks,
-    find_block_problem,
-    make_checksums,
-    write_checksums,
+    Verification,
+    create_checksums,
+    load_checksums,
+    verify_file,
 )
-from packtrain.transfer.progress import ProgressCallback
+from packtrain.errors import NotFoundError
+from packtrain.formatting import pluralize
 
 _MAX_BLOCKS_SHOWN = 20
 
@@ -60,10 +56,8 @@ def command(file: Path, output: Path | None, block_bytes: int | None, verify: Pa
 
 
 def _create_checksums(file: Path, block_bytes: int | None, target: Path, as_json: bool) -> None:
-    _validate_block_size(file, block_bytes)
-    with _hashing_progress(file, as_json) as progress:
-        checksums = make_checksums(file, block_bytes, progress)
-        write_checksums(checksums, target)
+    with _hashing_progress(file, as_json) as on_progress:
+        checksums = create_checksums(file, block_bytes, target, on_progress)
     n_blocks = len(checksums.block_sha256)
     data = {
         "path": str(target),
@@ -77,58 +71,43 @@ def _create_checksums(file: Path, block_bytes: int | None, target: Path, as_json
     print_result(as_json, data, lambda out: out.print(text, markup=False))
 
 
-def _validate_block_size(file: Path, block_bytes: int | None) -> None:
-    if block_bytes is not None and block_bytes < 1:
-        raise UsageError("--block-size must be at least one byte")
-    size = file.stat().st_size
-    problem = find_block_problem(choose_block_bytes(size) if block_bytes is None else block_bytes, size)
-    if problem:
-        remedy = "split the file" if block_bytes is None else "choose another --block-size"
-        raise UsageError(f"{file}: {problem}; {remedy}")
-
-
 def _verify_file(file: Path, checksums: BlockChecksums, as_json: bool) -> None:
-    with _hashing_progress(file, as_json) as progress:
-        bad_blocks = find_bad_blocks(file, checksums, progress)
-    size = file.stat().st_size
+    with _hashing_progress(file, as_json) as on_progress:
+        verification = verify_file(file, checksums, on_progress)
     print_result(
-        as_json,
-        _verification_data(file, size, checksums, bad_blocks),
-        lambda out: _print_verification(out, file, size, checksums, bad_blocks),
+        as_json, _verification_data(file, verification), lambda out: _print_verification(out, file, verification)
     )
-    if bad_blocks or size != checksums.size:
-        raise click.exceptions.Exit(FAILURE_KINDS["digest_mismatch"].exit_code)
+    if verification.exit_code:
+        raise click.exceptions.Exit(verification.exit_code)
 
 
-def _verification_data(file: Path, size: int, checksums: BlockChecksums, bad_blocks: list[int]) -> dict[str, Any]:
-    ranges = [{"block": number, **vars(checksums.block_range(number))} for number in bad_blocks]
+def _verification_data(file: Path, verification: Verification) -> dict[str, Any]:
     return {
         "path": str(file),
-        "size": size,
-        "expected_size": checksums.size,
-        "n_blocks": len(checksums.block_sha256),
-        "bad_blocks": ranges,
-        "ok": not bad_blocks and size == checksums.size,
+        "size": verification.size,
+        "expected_size": verification.expected_size,
+        "n_blocks": verification.n_blocks,
+        "bad_blocks": [{"block": n, **vars(byte_range)} for n, byte_range in verification.bad_blocks.items()],
+        "ok": verification.is_ok,
     }
 
 
-def _print_verification(out: Console, file: Path, size: int, checksums: BlockChecksums, bad_blocks: list[int]) -> None:
-    blocks = pluralize(len(checksums.block_sha256), "block")
-    if size != checksums.size:
-        out.print(f"{file} has {size} bytes, but should have {checksums.size}", markup=False)
+def _print_verification(out: Console, file: Path, verification: Verification) -> None:
+    bad_blocks, blocks = verification.bad_blocks, pluralize(verification.n_blocks, "block")
+    if verification.size != verification.expected_size:
+        out.print(f"{file} has {verification.size} bytes, but should have {verification.expected_size}", markup=False)
     if not bad_blocks:
         out.print(f"{file}: all {blocks} match", markup=False)
         return
     out.print(f"{file}: {len(bad_blocks)} of {blocks} are bad:", markup=False)
-    for number in bad_blocks[:_MAX_BLOCKS_SHOWN]:
-        byte_range = checksums.block_range(number)
+    for number, byte_range in list(bad_blocks.items())[:_MAX_BLOCKS_SHOWN]:
         out.print(f"  block {number}: bytes {byte_range.start} to {byte_range.stop}", markup=False)
     if len(bad_blocks) > _MAX_BLOCKS_SHOWN:
         out.print(f"  … and {len(bad_blocks) - _MAX_BLOCKS_SHOWN} more")
 
 
 @contextmanager
-def _hashing_progress(file: Path, quiet: bool) -> Iterator[ProgressCallback]:
+def _hashing_progress(file: Path, quiet: bool) -> Iterator[Callable[[int, int | None], None]]:
     with cancel_on_signal("nothing was written") as cancel_token, TransferProgress(quiet) as display:
         display.start("hash", file.name)
 

@@ -13,15 +13,11 @@ from packtrain.cli.ui.credentials import credential_options
 from packtrain.cli.ui.options import digest_option, retry_timeout_option
 from packtrain.cli.ui.output import add_hint, dry_run_option, json_option, print_result
 from packtrain.cli.ui.transfer_progress import TransferProgress, cancel_on_signal
+from packtrain.data.credentials import CredentialOptions
+from packtrain.data.download import Downloader, DownloadResult, check_single_file, choose_digest, download
 from packtrain.errors import FailedError, UsageError
 from packtrain.formatting import pluralize
-from packtrain.plan import Digest
-from packtrain.planner.credentials.url_credentials import CredentialOptions
-from packtrain.transfer.api import ObjectInfo
-from packtrain.transfer.download import Downloader, DownloadRequest, DownloadResult, check_single_file, download
-from packtrain.transfer.fetch import FetchResult
-from packtrain.transfer.urls import redact_url, reject_pack_query
-from packtrain.views.transfer import TransferTotals, format_totals
+from packtrain.views.transfer import fetch_totals, format_totals
 
 _RESUME_HINT = "partial downloads are kept; run the same command again to resume"
 _RESTART_HINT = "nothing was unpacked; run the same command again to start over"
@@ -65,8 +61,8 @@ def command(
     below it (not with http), as does ?recursive at the end of an osdf or pelican URL. The exit code shows what failed
     (docs/reference/failures.md). After Ctrl-C or a crash, run the same command again to resume.
     """
-    digest = _make_digest(sha256=sha256, md5=md5, crc32c=crc32c)
-    _validate_options(urls, output, unpack, nested)
+    digest = choose_digest(sha256=sha256, md5=md5, crc32c=crc32c)
+    _validate_options(output, unpack, nested)
     with (
         cancel_on_signal(_RESTART_HINT if unpack else _RESUME_HINT) as cancel_token,
         TransferProgress(quiet=as_json) as progress,
@@ -77,7 +73,7 @@ def command(
                 if checksums is not None:
                     check_single_file(urls)
                 requests = downloader.make_requests(urls, output, mirrors, digest, to_folder=unpack)
-                planned = [_plan_download(downloader, request) for request in requests]
+                planned = [downloader.query_sources(request) for request in requests]
             else:
                 results = download(
                     urls,
@@ -102,16 +98,7 @@ def command(
         print_result(as_json, data, lambda out: _print_results(out, results))
 
 
-def _make_digest(**values: str | None) -> Digest | None:
-    digests = [Digest(algorithm, value) for algorithm, value in values.items() if value]
-    if len(digests) > 1:
-        raise UsageError(f"give one digest, not both --{digests[0].algorithm} and --{digests[1].algorithm}")
-    return digests[0] if digests else None
-
-
-def _validate_options(urls: Sequence[str], output: str | None, unpack: bool, nested: bool) -> None:
-    for url in urls:
-        reject_pack_query(url, "to unpack an archive, give --unpack -o FOLDER")
+def _validate_options(output: str | None, unpack: bool, nested: bool) -> None:
     if unpack and output is None:
         raise UsageError("--unpack needs a folder to unpack into: -o FOLDER")
     if nested and not unpack:
@@ -130,35 +117,7 @@ def _format_result(result: DownloadResult) -> str:
             f"already exists; {verified if result.verified_by else 'its size matches, but the server sent no digest'}"
         )
     files = f"; unpacked {pluralize(result.unpack_result.files, 'file')}" if result.unpack_result else ""
-    return f"{format_totals(_make_totals(result.fetch_result))} · {verified}{files}"
-
-
-def _make_totals(result: FetchResult) -> TransferTotals:
-    return TransferTotals(
-        result.bytes,
-        result.duration_s,
-        tuple(result.bytes_by_source.items()),
-        result.retries,
-        result.stalls,
-        result.hedges,
-        result.wasted_bytes,
-    )
-
-
-def _plan_download(downloader: Downloader, request: DownloadRequest) -> dict[str, Any]:
-    """Query every source of a file. Raises FailedError if no source has it."""
-    downloader.progress.start("query", request.remote_file.name)
-    results = zip(request.remote_file.locations, downloader.stat_all(request.remote_file), strict=True)
-    return {
-        "path": str(request.target),
-        "sources": [{"url": redact_url(location.url), **_stat_data(result)} for location, result in results],
-    }
-
-
-def _stat_data(stat_result: ObjectInfo | FailedError) -> dict[str, Any]:
-    if isinstance(stat_result, FailedError):
-        return {"error": str(stat_result)}
-    return {"bytes": stat_result.size, "digest": stat_result.digest and vars(stat_result.digest)}
+    return f"{format_totals(fetch_totals(result.fetch_result))} · {verified}{files}"
 
 
 def _print_plan(out: Console, files: Sequence[dict[str, Any]]) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import click
@@ -15,16 +14,13 @@ from rich.text import Text
 
 from packtrain import formatting
 from packtrain.cli.ui.credentials import credential_options
-from packtrain.cli.ui.index_progress import RESUME_HINT, IndexOptions
+from packtrain.cli.ui.index_progress import RESUME_HINT, get_or_build_index
 from packtrain.cli.ui.options import retry_timeout_option
 from packtrain.cli.ui.output import json_option, print_result
 from packtrain.cli.ui.transfer_progress import cancel_on_signal
-from packtrain.errors import UsageError
+from packtrain.data.credentials import CredentialOptions
+from packtrain.data.index_options import BUILT, CACHED, PUBLISHED, Index, IndexOptions, IndexResult
 from packtrain.formatting import pluralize
-from packtrain.indexing import IndexResult
-from packtrain.indexing.builder import BUILT, CACHED, PUBLISHED
-from packtrain.planner.credentials.url_credentials import CredentialOptions
-from packtrain.stream.index import INDEX_SUFFIX, Index
 
 _ORIGIN_TEXTS = {BUILT: "indexed in {}", CACHED: "indexed before", PUBLISHED: "index found next to the data"}
 _MAX_CLASSES_SHOWN = 12
@@ -72,22 +68,11 @@ def command(
         result = IndexResult(named_index, CACHED)
     else:
         with cancel_on_signal(RESUME_HINT) as cancel_token:
-            path = _output_path(output, options)
-            result = options.get_or_build(path, cancel_token, rebuild=force, quiet=as_json)
+            path = options.output_path(output)
+            result = get_or_build_index(options, path, cancel_token, rebuild=force, quiet=as_json)
     data = _result_data(result, with_details)
     origin = _ORIGIN_TEXTS[result.origin].format(formatting.format_duration(time.monotonic() - started_at))
     print_result(as_json, data, lambda out: _print_index(out, options.name, result.index, origin, with_details))
-
-
-def _output_path(output: str | None, index_options: IndexOptions) -> Path | None:
-    if output is None:
-        return None
-    path = Path(output)
-    if path.is_dir() or output.endswith("/"):
-        path = path / f"{index_options.name}{INDEX_SUFFIX}"
-    if not path.parent.is_dir():
-        raise UsageError(f"there is no folder {path.parent}; create it, or choose another path with -o")
-    return path
 
 
 def _result_data(result: IndexResult, with_details: bool) -> dict[str, Any]:

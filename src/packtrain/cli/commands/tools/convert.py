@@ -8,8 +8,8 @@ import click
 
 from packtrain.cli.ui.options import expect_option
 from packtrain.cli.ui.output import json_option, print_diagnostics, print_result
-from packtrain.condor.submitfile import load_submit_file
 from packtrain.errors import EXIT_USAGE
+from packtrain.submission import load_submit_file
 
 
 @click.command(name="convert")

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import click
 
+from packtrain import services
 from packtrain.cli.ui.output import json_option
-from packtrain.engines.bundle import build_plugin
 from packtrain.errors import UsageError
 
 PLUGIN_FILENAME = "packtrain-plugin.pyz"
@@ -32,7 +32,7 @@ def command(output: Path, as_json: bool) -> None:
     """
     target = output / PLUGIN_FILENAME if output.is_dir() else output
     try:
-        build_plugin(target)
+        services.build_plugin(target)
     except OSError as error:
         raise UsageError(f"cannot write {target}: {error.strerror or error}") from None
     if as_json:

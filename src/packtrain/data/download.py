@@ -8,47 +8,38 @@ from __future__ import annotations
 import contextlib
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Callable, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
+from packtrain.data.checksums import load_checksums
+from packtrain.data.credentials import CredentialOptions
 from packtrain.errors import FailedError, NotFoundError, UsageError
-from packtrain.plan import Digest, Location, RemoteFile, SecretOrStr
+from packtrain.plan import Digest, RemoteFile
 from packtrain.transfer.api import ObjectInfo
 from packtrain.transfer.archive.formats import format_from_name
 from packtrain.transfer.archive.unpack import UnpackResult, unpack
 from packtrain.transfer.fetch import FetchResult, fetch
-from packtrain.transfer.integrity.block_checksums import (
-    CHECKSUMS_SUFFIX,
-    BlockChecksums,
-    find_bad_blocks,
-    read_checksums,
-)
+from packtrain.transfer.integrity.block_checksums import CHECKSUMS_SUFFIX, BlockChecksums, find_bad_blocks
 from packtrain.transfer.integrity.digests import Digests, check_digest_computable
 from packtrain.transfer.progress import TransferSnapshot
 from packtrain.transfer.registry import get_source
 from packtrain.transfer.retry import retry
 from packtrain.transfer.streamed_unpack import unpack_while_downloading
 from packtrain.transfer.tasks.cancellation import CancelCheck, cancellation_scope
-from packtrain.transfer.urls import check_listed_name, filename_from_url, redact_url, refers_to_folder
+from packtrain.transfer.urls import (
+    check_listed_name,
+    filename_from_url,
+    redact_url,
+    refers_to_folder,
+    reject_pack_query,
+)
 
 T = TypeVar("T")
 DEFAULT_RETRY_TIMEOUT_S = 10.0
 _READ_BYTES = 1 << 20
 _RETRIED_STAT_FAILURES = ("service_unavailable",)  # a stat reports a dead host or a missing file at once
-
-
-class Credentials(Protocol):
-    """Makes locations for URLs, with references to secrets, and resolves those."""
-
-    def make_location(self, url: str, token_url: str, /) -> Location:
-        """Return the location of `url`; it gets the token only if it has the origin of `token_url`."""
-        ...
-
-    def resolve_secret(self, value: SecretOrStr, /) -> str:
-        """Return the value of a secret in a location that `make_location` made."""
-        ...
 
 
 class DownloadProgress(Protocol):
@@ -115,7 +106,7 @@ class DownloadResult:
 def download(
     urls: Sequence[str],
     target: str | None,
-    credentials: Credentials,
+    credentials: CredentialOptions,
     *,
     mirrors: Sequence[str] = (),
     digest: Digest | None = None,
@@ -160,6 +151,14 @@ def download(
     return [downloader.download(request, force=force) for request in requests]
 
 
+def choose_digest(**values: str | None) -> Digest | None:
+    """Return the digest among options named by their algorithm. Raises UsageError if there are several."""
+    digests = [Digest(algorithm, value) for algorithm, value in values.items() if value]
+    if len(digests) > 1:
+        raise UsageError(f"give one digest, not both --{digests[0].algorithm} and --{digests[1].algorithm}")
+    return digests[0] if digests else None
+
+
 def check_single_file(urls: Sequence[str]) -> None:
     """Raise UsageError unless there is one URL, which names a file."""
     if len(urls) != 1 or refers_to_folder(urls[0]):
@@ -170,7 +169,7 @@ def check_single_file(urls: Sequence[str]) -> None:
 class Downloader:
     """Downloads files with the same credentials, retry timeout and progress display."""
 
-    credentials: Credentials
+    credentials: CredentialOptions
     retry_timeout_s: float
     check_cancelled: CancelCheck
     progress: DownloadProgress
@@ -186,6 +185,8 @@ class Downloader:
         to_folder: bool = False,
     ) -> list[DownloadRequest]:
         """Return the files below each URL with their paths. Folders are listed; nothing else is transferred."""
+        for url in urls:
+            reject_pack_query(url, "to unpack an archive, give --unpack -o FOLDER")
         if mirrors or digest:
             check_single_file(urls)
         files = [
@@ -197,7 +198,7 @@ class Downloader:
         ]
         is_folder = to_folder or any(map(refers_to_folder, urls))
         targets = choose_target_paths([file.name for file in files], target, is_folder=is_folder)
-        return [DownloadRequest(file, path) for file, path in zip(files, targets)]
+        return [DownloadRequest(file, path) for file, path in zip(files, targets, strict=True)]
 
     def _make_remote_file(self, url: str, mirrors: Sequence[str], digest: Digest | None) -> RemoteFile:
         locations = tuple(self.credentials.make_location(replica, url) for replica in (url, *mirrors))
@@ -225,6 +226,15 @@ class Downloader:
             name = filename_from_url(file_url) + CHECKSUMS_SUFFIX
             remote_file = RemoteFile(name, (self.credentials.make_location(path_or_url, file_url),))
             return load_checksums(self._fetch(DownloadRequest(remote_file, Path(folder, name))).path)
+
+    def query_sources(self, request: DownloadRequest) -> dict[str, Any]:
+        """Return what each source says about a file, as JSON data. Raises FailedError if no source has it."""
+        self.progress.start("query", request.remote_file.name)
+        results = zip(request.remote_file.locations, self.stat_all(request.remote_file), strict=True)
+        return {
+            "path": str(request.target),
+            "sources": [{"url": redact_url(location.url), **_stat_data(result)} for location, result in results],
+        }
 
     def stat_all(self, remote_file: RemoteFile) -> list[ObjectInfo | FailedError]:
         """Return the metadata or the failure of each source. Raises FailedError if no source has the file."""
@@ -369,14 +379,6 @@ class Downloader:
             return self.download(request, force=True)
 
 
-def load_checksums(path: Path) -> BlockChecksums:
-    """Read a checksums file. Raises NotFoundError if it is not readable."""
-    try:
-        return read_checksums(path)
-    except OSError as error:
-        raise NotFoundError(f"cannot read the checksums file {path}: {error.strerror}") from None
-
-
 def choose_target_paths(names: Sequence[str], target: str | None, *, is_folder: bool) -> list[Path]:
     """Return the path of each file. `target` is a folder if it exists as one or ends in /, else the file itself."""
     if target is None:
@@ -401,6 +403,12 @@ def _make_result(
 ) -> DownloadResult:
     url = redact_url(request.remote_file.locations[0].url)
     return DownloadResult(url, request.target, verified_by, fetch_result, unpack_result)
+
+
+def _stat_data(stat_result: ObjectInfo | FailedError) -> dict[str, Any]:
+    if isinstance(stat_result, FailedError):
+        return {"error": str(stat_result)}
+    return {"bytes": stat_result.size, "digest": stat_result.digest and vars(stat_result.digest)}
 
 
 def _existing_file_error(path: Path, reason: str) -> UsageError:

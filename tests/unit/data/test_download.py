@@ -7,9 +7,9 @@ import random
 
 import pytest
 
+from packtrain.data.download import download
 from packtrain.errors import FailedError, NotFoundError, UsageError
 from packtrain.plan import Digest, Location
-from packtrain.transfer.download import download
 from testbed.http_server import HttpServer, ResponseFault
 from tests.support.agent_runs import make_tar
 

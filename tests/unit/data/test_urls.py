@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from packtrain.data.credentials import CredentialOptions
+from packtrain.data.download import choose_target_paths
 from packtrain.errors import FailedError, UsageError
 from packtrain.plan import Secret
-from packtrain.planner.credentials.url_credentials import CredentialOptions
-from packtrain.transfer.download import choose_target_paths
 
 HOME = "https://data.example/file"
 
