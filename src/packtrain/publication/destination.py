@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -79,8 +79,12 @@ class Destination:
         """Return the sizes of all objects below a folder, by their names in it."""
         return {entry.name: entry.size for entry in self._list(folder)}
 
-    def for_each(self, action: Callable[[T], None], items: Iterable[T]) -> None:
+    def for_each(self, action: Callable[[T], None], items: Sequence[T]) -> None:
         """Call `action` for all items, several at once, and raise the first error."""
+        if len(items) <= 1:
+            for item in items:
+                action(item)
+            return
         with ThreadPoolExecutor(_MAX_PARALLEL_COPIES, thread_name_prefix="publish") as pool:
             futures = [pool.submit(action, item) for item in items]
             try:

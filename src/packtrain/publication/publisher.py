@@ -19,6 +19,7 @@ from packtrain.transfer.api import SecretResolver
 from packtrain.transfer.urls import is_http, url_scheme
 
 _MAX_WORKERS = 8
+_BATCH_S = 0.1  # how long the supervisor waits for further ends, which it then stores together
 _MAX_SHOWING = 2  # jobs whose intermediate outputs are copied at once
 _MAX_SCANNED_PER_S = 1000
 _SHOW_INTERVAL_S = 5.0  # for each job
@@ -96,15 +97,19 @@ class Publisher:
 
     def is_publishing(self) -> bool:
         """Return whether any publication has not ended."""
-        return any(tasks.publication is not None for tasks in self._tasks.values())
+        return self._n_publishing() > 0
+
+    def _n_publishing(self) -> int:
+        return sum(tasks.publication is not None for tasks in self._tasks.values())
 
     def finished_jobs(self) -> list[str]:
         """Return the jobs whose publication has ended and whose result has not been taken."""
         return [job for job, t in self._tasks.items() if t.publication is not None and t.publication.done()]
 
     def wait(self, timeout_s: float) -> None:
-        """Wait until a publication ends, or the timeout expires."""
-        self._finished.wait(timeout_s)
+        """Wait until a publication ends, or the timeout expires; and a little longer for others if there are many."""
+        if self._finished.wait(timeout_s) and self._n_publishing() > _MAX_WORKERS:
+            time.sleep(min(timeout_s, _BATCH_S))
         self._finished.clear()
 
     def cancel(self, job_id: str) -> None:
