@@ -395,12 +395,11 @@ class FlakyProxy:
 
 
 @pytest.mark.parametrize("max_copy_bytes", [1 << 30, 1 << 20])
-def test_copy_of_an_object_in_parts(s3_server, large, max_copy_bytes, monkeypatch):
+def test_copy_of_an_object_in_parts(s3_server, large, max_copy_bytes):
     """Objects above 5 GB are copied in parts; here, those above 1 MiB."""
-    monkeypatch.setattr(server_copy, "_MAX_COPY_BYTES", max_copy_bytes)
     source, target = s3_server.location("copied/source"), s3_server.location(f"copied/{max_copy_bytes}")
     S3Backend(str).put(source, large)
-    is_equal = S3Backend(str).copy(source, target, digest=Digest("sha256", sha256_file(large)))
+    is_equal = server_copy.copy(S3Client(str), source, target, Digest("sha256", sha256_file(large)), max_copy_bytes)
     assert is_equal == (max_copy_bytes > 1 << 20), "SeaweedFS computes another ETag for the parts of a copy"
     assert read_all(target) == large.read_bytes()
     assert list_unfinished(s3_server, target) == []

@@ -39,7 +39,6 @@ from packtrain.plan import (
     RunFolder,
 )
 from packtrain.plan.output_manifest import staged_name
-from packtrain.publication import destination
 from packtrain.publication.destination import JobOutputs
 from packtrain.publication.intermediate import ShownOutputs, show_synced_files
 from packtrain.publication.publish import publish_outputs
@@ -240,7 +239,6 @@ def worlds(monkeypatch):
     """Holds the current world, whose store serves memory:// URLs."""
     worlds: list[World] = []
     monkeypatch.setitem(registry._BACKEND_FACTORIES, "memory", lambda resolve: ActorBackend(worlds[0]))
-    monkeypatch.setattr(destination, "_MAX_PARALLEL_COPIES", 1)
     return worlds
 
 

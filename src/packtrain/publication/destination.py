@@ -25,7 +25,6 @@ from packtrain.transfer.urls import is_federated, join_url, path_from_file_url, 
 
 T = TypeVar("T")
 
-_MAX_PARALLEL_COPIES = 4
 _logger = logging.getLogger("packtrain.publication")
 
 
@@ -38,6 +37,7 @@ class JobOutputs:
     folder: RunFolder
     resolve_secret: SecretResolver
     check_cancelled: CancelCheck
+    max_parallel_copies: int = 1
 
     @property
     def output(self) -> Output:
@@ -81,11 +81,11 @@ class Destination:
 
     def for_each(self, action: Callable[[T], None], items: Sequence[T]) -> None:
         """Call `action` for all items, several at once, and raise the first error."""
-        if len(items) <= 1:
+        if min(len(items), self._outputs.max_parallel_copies) <= 1:
             for item in items:
                 action(item)
             return
-        with ThreadPoolExecutor(_MAX_PARALLEL_COPIES, thread_name_prefix="publish") as pool:
+        with ThreadPoolExecutor(self._outputs.max_parallel_copies, thread_name_prefix="publish") as pool:
             futures = [pool.submit(action, item) for item in items]
             try:
                 for future in futures:

@@ -21,7 +21,7 @@ from packtrain.transfer.urls import is_http, url_scheme
 _MAX_WORKERS = 8
 _BATCH_S = 0.1  # how long the supervisor waits for further ends, which it then stores together
 _MAX_SHOWING = 2  # jobs whose intermediate outputs are copied at once
-_MAX_SCANNED_PER_S = 1000
+_MAX_SCANNED_PER_S = 1000  # jobs
 _SHOW_INTERVAL_S = 5.0  # for each job
 _logger = logging.getLogger("packtrain.publication")
 
@@ -50,9 +50,18 @@ class Publisher:
         plan: The plan of the run.
         folder: The folder of the run, with its secrets.
         has_shared_folder: Whether attempts write to the destinations of type `file` themselves.
+        show_interval_s: Minimum time between two copies of intermediate outputs of one job, in seconds.
+        max_parallel_copies: How many objects of one job are copied at once.
     """
 
-    def __init__(self, plan: Plan, folder: RunFolder, has_shared_folder: bool) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        folder: RunFolder,
+        has_shared_folder: bool,
+        show_interval_s: float = _SHOW_INTERVAL_S,
+        max_parallel_copies: int = 4,
+    ) -> None:
         self._run, self._folder, self._has_shared_folder = plan.run, folder, has_shared_folder
         self._jobs = {job.id: job for job in plan.jobs}
         self._shows_outputs = any(map(self._can_show, plan.jobs))
@@ -60,7 +69,9 @@ class Publisher:
         self._is_closed = False
         self._finished = threading.Event()
         self._pool = ThreadPoolExecutor(_MAX_WORKERS, thread_name_prefix="publish")
-        self._scan_interval_s, self._next_scan_at = max(1.0, len(self._jobs) / _MAX_SCANNED_PER_S), 0.0
+        self._show_interval_s, self._max_parallel_copies = show_interval_s, max_parallel_copies
+        self._scan_interval_s = max(min(1.0, show_interval_s), len(self._jobs) / _MAX_SCANNED_PER_S)
+        self._next_scan_at = 0.0
         self._is_lease_current: Callable[[], bool] = lambda: True
 
     def handles(self, job_id: str) -> bool:
@@ -144,7 +155,7 @@ class Publisher:
             if n_showing >= _MAX_SHOWING or tasks.showing is not None or tasks.is_accepted or now < tasks.next_show_at:
                 continue
             if self._start_to_show(job, tasks):
-                tasks.next_show_at, n_showing = now + _SHOW_INTERVAL_S, n_showing + 1
+                tasks.next_show_at, n_showing = now + self._show_interval_s, n_showing + 1
 
     def _start_to_show(self, job: JobState, tasks: _JobTasks) -> bool:
         planned = self._jobs[job.id]
@@ -189,7 +200,8 @@ class Publisher:
         return self._tasks.setdefault(job_id, _JobTasks())
 
     def _make_outputs(self, job: Job, tasks: _JobTasks, check: Callable[[_JobTasks], None]) -> JobOutputs:
-        return JobOutputs(self._run, job, self._folder, _secret_resolver(self._folder), lambda: check(tasks))
+        resolve_secret = _secret_resolver(self._folder)
+        return JobOutputs(self._run, job, self._folder, resolve_secret, lambda: check(tasks), self._max_parallel_copies)
 
     def _check_running(self, tasks: _JobTasks) -> None:
         if self._is_closed or tasks.is_cancelled:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import os
 from dataclasses import replace
@@ -9,7 +10,17 @@ from dataclasses import replace
 import pytest
 
 from packtrain.events import Event, kinds
-from packtrain.plan import Job, Limits, Location, ManifestEntry, Output, OutputManifest, Plan, Resources
+from packtrain.plan import (
+    CheckpointConfig,
+    Job,
+    Limits,
+    Location,
+    ManifestEntry,
+    Output,
+    OutputManifest,
+    Plan,
+    Resources,
+)
 from packtrain.plan.output_manifest import staged_name
 from packtrain.publication.publisher import Publisher
 from packtrain.state import JobStatus
@@ -57,7 +68,7 @@ class PublishingHarness:
 
     def make_supervisor(self, store=None, script=None, **more):
         engine = StagingEngine(self.harness.folder, script, destinations=self.destinations, **more)
-        publisher = Publisher(self.plan, self.harness.folder, has_shared_folder=True)
+        publisher = Publisher(self.plan, self.harness.folder, True, show_interval_s=0.0, max_parallel_copies=1)
         return self.harness.make_supervisor(engine, store, publisher=publisher)
 
     def read_events(self, *event_kinds):
@@ -110,7 +121,6 @@ def test_crash_between_any_two_objects(make_publishing, n_copies, monkeypatch):
         return copy(backend, *locations, **options)
 
     def supervise():
-        monkeypatch.setattr("packtrain.publication.destination._MAX_PARALLEL_COPIES", 1)
         monkeypatch.setattr(FileBackend, "copy", copy_or_die)
         if n_copies == len(NAMES):
             monkeypatch.setattr("packtrain.publication.publish._save_publication", lambda *args: os._exit(9))
@@ -174,14 +184,13 @@ def test_cancelled_while_publishing(make_publishing, monkeypatch):
     assert publishing.make_supervisor().run().jobs["0"].status is JobStatus.CANCELLED
 
 
-def test_intermediate_outputs_are_of_the_newest_attempt(make_publishing, monkeypatch):
+def test_intermediate_outputs_are_shown_and_replaced(make_publishing):
     """They are shown while it runs, and gone once another set is accepted."""
     publishing = make_publishing()
     output = replace(publishing.plan.jobs[0].output, continuous_sync=True)
     publishing.plan = publishing.harness.plan = replace(
         publishing.plan, jobs=(replace(publishing.plan.jobs[0], output=output),)
     )
-    monkeypatch.setattr("packtrain.publication.publisher._SHOW_INTERVAL_S", 0.0)
     destination = publishing.destinations / "0"
     shown = destination / "early.txt"
     manifest = OutputManifest(RUN, "0", "agent-0-1", (ManifestEntry("early.txt", 5, "0"),))
@@ -199,3 +208,36 @@ def test_intermediate_outputs_are_of_the_newest_attempt(make_publishing, monkeyp
     state = publishing.make_supervisor(script=engine_script, on_wait=write_early).run()
     assert state.jobs["0"].status is JobStatus.SUCCEEDED
     assert publishing.published() == accepted("agent-0-1")
+
+
+def test_newest_checkpoint_is_shown_until_results_are_accepted(make_publishing):
+    publishing = make_publishing()
+    job = replace(publishing.plan.jobs[0], checkpoint=CheckpointConfig("ckpt.pt"))
+    publishing.plan = publishing.harness.plan = replace(publishing.plan, jobs=(job,))
+    destination, script, steps_shown = publishing.destinations / "0", {"0": ["hang"]}, []
+
+    def save_next():
+        shown = destination / "ckpt.pt"
+        if shown.exists() and shown.read_text() not in steps_shown:
+            steps_shown.append(shown.read_text())
+        if len(steps_shown) == 2:
+            script["0"] = ["succeed"]
+        elif not steps_shown or steps_shown[-1] == f"step {len(steps_shown) * 10}":
+            save_checkpoint(publishing, len(steps_shown) + 1)
+
+    publishing.make_supervisor(script=script, on_wait=save_next).run()
+    assert steps_shown == ["step 10", "step 20"]
+    assert publishing.published() == accepted("agent-0-1"), "the checkpoint is not one of the accepted outputs"
+
+
+def save_checkpoint(publishing, generation):
+    folder = publishing.destinations / "0" / ".packtrain/checkpoints" / RUN / "0/agent-0-1" / str(generation)
+    if not folder.exists():
+        folder.mkdir(parents=True)
+        (folder / "ckpt.pt").write_text(f"step {generation * 10}")
+        (folder / "record.json").write_text(json.dumps({"files": [{"name": "ckpt.pt"}]}))
+        path = publishing.harness.folder.attempt_folder("0", "0-1").journal
+        data = {"generation": generation, "step": generation * 10, "path": "ckpt.pt"}
+        event = Event(RUN, "0", "agent-0-1", 10 + generation, kinds.CHECKPOINT_SAVED, 1.0, 1.0, data)
+        with open(path, "a") as journal:
+            journal.write(event.to_json() + "\n")

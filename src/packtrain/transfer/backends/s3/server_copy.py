@@ -35,10 +35,16 @@ class _StoredObject:
     sha256: str  # "" if the server states none of the whole object
 
 
-def copy(client: S3Client, source: Location, target: Location, digest: Digest | None) -> bool:
+def copy(
+    client: S3Client,
+    source: Location,
+    target: Location,
+    digest: Digest | None = None,
+    max_copy_bytes: int = _MAX_COPY_BYTES,
+) -> bool:
     """Copy an object and return whether the server showed that the copy equals it; `Sink.copy` explains the rest."""
     original = _stat(client, source)
-    if original.size > _MAX_COPY_BYTES:
+    if original.size > max_copy_bytes:
         _copy_parts(client, source, target, original)
     else:
         headers = {**_source_headers(source, original), "x-amz-checksum-algorithm": "SHA256"}
