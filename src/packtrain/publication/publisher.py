@@ -16,7 +16,7 @@ from packtrain.publication.intermediate import CheckpointId, ShownOutputs, show_
 from packtrain.publication.publish import Publication, publish_outputs
 from packtrain.state import Execution, ExecutionStatus, JobState
 from packtrain.transfer.api import SecretResolver
-from packtrain.transfer.urls import is_http, url_scheme
+from packtrain.transfer.urls import is_federated, is_http, url_scheme
 
 _MAX_WORKERS = 8
 _BATCH_S = 0.1  # how long the supervisor waits for further ends, which it then stores together
@@ -184,8 +184,10 @@ class Publisher:
         return True
 
     def _can_show(self, job: Job) -> bool:
-        is_listed = self.handles(job.id) and job.output is not None and not is_http(job.output.location.url)
-        return is_listed and (_shows_checkpoints(job) or bool(job.output and job.output.continuous_sync))
+        if job.output is None or not self.handles(job.id):
+            return False
+        url = job.output.location.url  # a federation's objects never change, and an http URL holds one file
+        return (_shows_checkpoints(job) or job.output.continuous_sync) and not (is_http(url) or is_federated(url))
 
     def _report_error(self, job_id: str, tasks: _JobTasks, error: BaseException | None) -> None:
         """Log each error once: what is not shown will be published in the end."""
