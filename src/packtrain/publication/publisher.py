@@ -22,6 +22,7 @@ _MAX_WORKERS = 8
 _BATCH_S = 0.1  # how long the supervisor waits for further ends, which it then stores together
 _MAX_SHOWING = 2  # jobs whose intermediate outputs are copied at once
 _MAX_SCANNED_PER_S = 1000  # jobs
+_MAX_QUEUED_SHOWS = 50
 _SHOW_INTERVAL_S = 5.0  # for each job
 _logger = logging.getLogger("packtrain.publication")
 
@@ -72,6 +73,7 @@ class Publisher:
         self._show_interval_s, self._max_parallel_copies = show_interval_s, max_parallel_copies
         self._scan_interval_s = max(min(1.0, show_interval_s), len(self._jobs) / _MAX_SCANNED_PER_S)
         self._next_scan_at = 0.0
+        self._show_pool = ThreadPoolExecutor(_MAX_SHOWING, thread_name_prefix="show")
         self._is_lease_current: Callable[[], bool] = lambda: True
 
     def handles(self, job_id: str) -> bool:
@@ -91,7 +93,7 @@ class Publisher:
         outputs, showing = self._make_outputs(self._jobs[job_id], tasks, self._check_running), tasks.showing
 
         def publish() -> Publication:
-            if showing is not None:
+            if showing is not None and not showing.cancel():
                 showing.exception()  # wait for its end: it must not write after the publication
             return publish_outputs(outputs, attempt_id, emitter)
 
@@ -131,7 +133,8 @@ class Publisher:
     def close(self) -> None:
         """Stop everything. What is not complete is repeated by the next supervisor."""
         self._is_closed = True
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        for pool in (self._pool, self._show_pool):
+            pool.shutdown(wait=False, cancel_futures=True)
 
     # Intermediate outputs
 
@@ -150,9 +153,14 @@ class Publisher:
         for job in jobs:
             tasks = self._tasks_of(job.id)
             if tasks.showing is not None and tasks.showing.done():
-                self._report_error(job.id, tasks, tasks.showing.exception())
+                self._report_error(job.id, tasks, tasks.showing)
                 tasks.showing, n_showing = None, n_showing - 1
-            if n_showing >= _MAX_SHOWING or tasks.showing is not None or tasks.is_accepted or now < tasks.next_show_at:
+            if (
+                n_showing >= _MAX_QUEUED_SHOWS
+                or tasks.showing is not None
+                or tasks.is_accepted
+                or now < tasks.next_show_at
+            ):
                 continue
             if self._start_to_show(job, tasks):
                 tasks.next_show_at, n_showing = now + self._show_interval_s, n_showing + 1
@@ -161,18 +169,12 @@ class Publisher:
         planned = self._jobs[job.id]
         if job.result or job.winning_execution or not self._can_show(planned):
             return False
-        newest = job.executions[-1] if job.executions else None
-        syncs = newest is not None and newest.emitter and newest.status is ExecutionStatus.RUNNING
-        synced_emitter = (
-            newest.emitter if newest and syncs and planned.output and planned.output.continuous_sync else ""
-        )
-        checkpoint = _newest_checkpoint(job.recent_executions) if _shows_checkpoints(planned) else None
-        if checkpoint is not None and tasks.shown.checkpoint is not None:
-            is_newer = checkpoint.step > tasks.shown.checkpoint.step
-            checkpoint = checkpoint if is_newer else None
+        synced_emitter = _running_emitter(job) if planned.output and planned.output.continuous_sync else ""
+        min_step = tasks.shown.checkpoint.step + 1 if tasks.shown.checkpoint else 0
+        checkpoint = _newest_checkpoint(job.recent_executions, min_step) if _shows_checkpoints(planned) else None
         if not synced_emitter and checkpoint is None:
             return False
-        outputs = self._make_outputs(planned, tasks, lambda tasks: self._check_showing(tasks))
+        outputs = self._make_outputs(planned, tasks, self._check_showing)
 
         def show() -> None:
             if synced_emitter:
@@ -180,7 +182,7 @@ class Publisher:
             if checkpoint is not None:
                 show_checkpoint(outputs, checkpoint, tasks.shown)
 
-        tasks.showing = self._pool.submit(show)
+        tasks.showing = self._show_pool.submit(show)
         return True
 
     def _can_show(self, job: Job) -> bool:
@@ -189,8 +191,9 @@ class Publisher:
         url = job.output.location.url  # a federation's objects never change, and an http URL holds one file
         return (_shows_checkpoints(job) or job.output.continuous_sync) and not (is_http(url) or is_federated(url))
 
-    def _report_error(self, job_id: str, tasks: _JobTasks, error: BaseException | None) -> None:
+    def _report_error(self, job_id: str, tasks: _JobTasks, showing: Future[None]) -> None:
         """Log each error once: what is not shown will be published in the end."""
+        error = None if showing.cancelled() else showing.exception()
         if error is None or isinstance(error, _PublicationCancelled) or str(error) in tasks.reported_errors:
             return
         tasks.reported_errors.add(str(error))
@@ -218,11 +221,17 @@ def _shows_checkpoints(job: Job) -> bool:
     return job.checkpoint is not None and job.checkpoint.is_in_output
 
 
-def _newest_checkpoint(executions: Iterable[Execution]) -> CheckpointId | None:
+def _running_emitter(job: JobState) -> str:
+    """Return the agent of the newest execution if it runs, or ""."""
+    newest = job.executions[-1] if job.executions else None
+    return newest.emitter if newest is not None and newest.status is ExecutionStatus.RUNNING else ""
+
+
+def _newest_checkpoint(executions: Iterable[Execution], min_step: int) -> CheckpointId | None:
     checkpoints = [
         CheckpointId(e.checkpoint_step, e.emitter, int(e.checkpoint["generation"]))
         for e in executions
-        if e.emitter and e.checkpoint_step >= 0 and isinstance(e.checkpoint.get("generation"), int)
+        if e.emitter and e.checkpoint_step >= min_step and isinstance(e.checkpoint.get("generation"), int)
     ]
     return max(checkpoints, key=lambda checkpoint: checkpoint.step, default=None)
 
