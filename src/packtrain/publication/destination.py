@@ -114,6 +114,16 @@ class Destination:
         elif entry is not None and not is_equal:
             self.verify(target, entry)
 
+    def exists(self, name: str) -> bool:
+        """Return whether there is an object with this name."""
+        try:
+            self._retry(lambda: self._source.stat(self._at_origin(name)))
+            return True
+        except TransferError as error:
+            if error.kind != "object_missing":
+                raise
+            return False
+
     def verify(self, name: str, entry: ManifestEntry) -> None:
         """Compare an object with an entry. Raises TransferError: object_missing, truncated, digest_mismatch."""
         info = self._retry(lambda: self._source.stat(self._at_origin(name)))

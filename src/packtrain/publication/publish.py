@@ -84,14 +84,16 @@ def _publish_to_prefix(outputs: JobOutputs, attempt_id: str, emitter: str) -> Pu
     staged = destination.list_names(staged_name(outputs.run, outputs.job.id, emitter, "").rstrip("/"))
 
     def publish_entry(entry: ManifestEntry) -> None:
-        if entry.path not in staged:  # an earlier supervisor renamed it
-            _verify_published(destination, entry)
-            return
         name = staged_name(outputs.run, outputs.job.id, emitter, entry.path)
-        if staged[entry.path] not in (None, entry.bytes):
+        if staged.get(entry.path) not in (None, entry.bytes):
             url = redact_url(destination.location_of(name).url)
             raise TransferError("truncated", f"{url} has {staged[entry.path]} bytes instead of {entry.bytes}", url)
-        destination.copy(name, entry.path, entry, may_move=True)
+        try:
+            destination.copy(name, entry.path, entry, may_move=True)
+        except TransferError as error:
+            if error.kind != "object_missing" or destination.exists(name):
+                raise
+            _verify_published(destination, entry)  # an earlier supervisor, or an earlier try, renamed it
 
     destination.for_each(publish_entry, manifest.entries)
     _delete_others(outputs, destination, {entry.path for entry in manifest.entries})

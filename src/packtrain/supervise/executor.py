@@ -65,13 +65,11 @@ class DecisionExecutor:
 
     def _accept(self, ends: Sequence[Decision]) -> None:
         """Store which attempts are accepted before anything of them is published."""
-        self._run.store_decisions(
-            [
-                Accept(job.id, winner.attempt_id, "its outputs passed all checks", winner.emitter)
-                for end in ends
-                if not (job := self._run.state.jobs[end.job]).accepted_attempt_id and (winner := job.winning_execution)
-            ]
-        )
+        jobs = [job for end in ends if not (job := self._run.state.jobs[end.job]).accepted_attempt_id]
+        reason = "its outputs passed all checks"
+        accepts = [Accept(job.id, w.attempt_id, reason, w.emitter) for job in jobs if (w := job.winning_execution)]
+        if accepts:
+            self._run.store_decisions(accepts)
 
     def _has_to_publish(self, decision: Decision) -> bool:
         is_success = isinstance(decision, EndJob) and decision.result is JobStatus.SUCCEEDED and decision.emitter

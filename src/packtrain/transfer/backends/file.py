@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from packtrain.errors import TransferError
-from packtrain.fileutil import atomic_writer, is_temporary_name, sync_folder, temporary_path
+from packtrain.fileutil import atomic_writer, is_temporary_name, sync_folder
 from packtrain.plan import Digest, Location
 from packtrain.transfer.api import FULL_RANGE, ByteRange, ListedObject, ObjectInfo
 from packtrain.transfer.progress import OnBytesSent, ignore_bytes_sent
@@ -99,36 +99,22 @@ class FileBackend:
                 os.fchmod(sink.fileno(), stat.S_IMODE(os.fstat(source.fileno()).st_mode) & 0o777)
 
     def copy(self, source: Location, target: Location, *, digest: Digest | None = None, may_move: bool = False) -> bool:
-        """Rename the file or make a hard link to it; files are never changed in place, so both show what was copied."""
+        """Rename the file if it may disappear. A copy is a file of its own, which the user may change in place."""
         source_path, target_path = Path(path_from_file_url(source.url)), Path(path_from_file_url(target.url))
         with _map_os_errors(source.url):
             source_path.stat()
+        if not may_move:
+            self.put(target, source_path)
+            return True
         with _map_os_errors(target.url):
             target_path.parent.mkdir(parents=True, exist_ok=True)
-            if may_move:
-                source_path.replace(target_path)
-            elif not _replace_with_link(source_path, target_path):
-                self.put(target, source_path)
+            source_path.replace(target_path)
             sync_folder(target_path.parent)
         return True
 
     def delete(self, location: Location) -> None:
         with _map_os_errors(location.url), contextlib.suppress(FileNotFoundError):
             Path(path_from_file_url(location.url)).unlink()
-
-
-def _replace_with_link(source: Path, target: Path) -> bool:
-    """Replace `target` by a hard link to `source`, and return whether the file system can."""
-    temporary = temporary_path(target)
-    try:
-        os.link(source, temporary)
-    except OSError:
-        return False
-    try:
-        temporary.replace(target)
-    finally:
-        temporary.unlink(missing_ok=True)  # if both already are the same file, the rename does nothing
-    return True
 
 
 def _info_from_stat(stat_result: os.stat_result) -> ObjectInfo:
