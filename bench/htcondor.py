@@ -19,13 +19,13 @@ import os
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from harness import measure, pool_user, results
 from harness.measure import print_progress
-from harness.pool_user import PoolUser, SupervisorProcess
+from harness.packtrain_user import SupervisorProcess, check_succeeded, format_workflow
+from harness.pool_user import PoolUser
 from harness.results import Bounds
 
 from testbed.condor_config import SITES, PoolSite
@@ -45,12 +45,6 @@ QUEUED_MEASURE_S = 30.0  # how long the supervisor of queued jobs is measured
 TIMEOUT_S = 900.0
 BARE_SUBMIT = "executable = /bin/{}\ntransfer_executable = false\noutput = plain.out\nerror = plain.err\n"
 TRUE_SUBMIT, SLEEP_SUBMIT = BARE_SUBMIT.format("true"), BARE_SUBMIT.format("sleep") + "arguments = 2\n"
-WORKFLOW = """name: bench
-resources: {{tasks: 1, cpusPerTask: {cpus}, memPerCpu: 64, gpus: 0}}
-count: {count}
-{more}
-steps: [{{run: {{command: {command}}}}}]
-"""
 
 
 def _parse_arguments() -> argparse.Namespace:
@@ -58,10 +52,6 @@ def _parse_arguments() -> argparse.Namespace:
     parser.add_argument("--n-submitted", type=int, default=10_000, help="number of jobs that are only submitted")
     parser.add_argument("--jobs", type=int, default=1000, help="number of jobs that run")
     return parser.parse_args()
-
-
-def _format_workflow(count: int, *, cpus: int = 1, more: str = "", command: str = "'true'") -> str:
-    return WORKFLOW.format(count=count, cpus=cpus, more=more, command=command)
 
 
 def _site_requirement(site: PoolSite) -> str:
@@ -77,7 +67,7 @@ def measure_submit(pool: CondorPool, folder: Path, args: argparse.Namespace) -> 
     user = PoolUser(pool, folder / "submit")
     with pool.override_config(START="False"):
         started_at = time.monotonic()
-        run = user.start_run(_format_workflow(args.n_submitted))
+        run = user.start_run(format_workflow(args.n_submitted))
         run_command_s = time.monotonic() - started_at
         while sum(bool(job["executions"]) for job in user.list_jobs(run)) < args.n_submitted:
             print_progress(f"submit: {time.monotonic() - started_at:.1f} s")
@@ -102,13 +92,11 @@ def measure_overhead(pool: CondorPool, folder: Path, args: argparse.Namespace) -
     plain_s = pool_user.execution_span_s(
         pool_user.wait_for_jobs(user.condor_submit(text), N_SEQUENTIAL_JOBS, TIMEOUT_S)
     )
-    run = user.start_run(
-        _format_workflow(N_SEQUENTIAL_JOBS, cpus=site.cpus, more=_pin_to_site(site), command="sleep 2")
-    )
+    run = user.start_run(format_workflow(N_SEQUENTIAL_JOBS, cpus=site.cpus, more=_pin_to_site(site), command="sleep 2"))
     packtrain_s = pool_user.execution_span_s(
         pool_user.wait_for_jobs(user.user_log_path(run), N_SEQUENTIAL_JOBS, TIMEOUT_S)
     )
-    _check_succeeded(user.wait_for_run(run, TIMEOUT_S))
+    check_succeeded(user.wait_for_run(run, TIMEOUT_S))
     print_progress(f"overhead of {N_SEQUENTIAL_JOBS} jobs: plain {plain_s:.1f} s, packtrain {packtrain_s:.1f} s")
     return {"job_overhead_s": (packtrain_s - plain_s) / N_SEQUENTIAL_JOBS, "bare_job_s": plain_s / N_SEQUENTIAL_JOBS}
 
@@ -127,8 +115,8 @@ def measure_cpu(pool: CondorPool, folder: Path, args: argparse.Namespace) -> dic
         pool.override_config(USER_JOB_WRAPPER=pool_user.write_job_wrapper(folder, times)),
     ):
         more = f'input: {{http: {{url: "{server.url}/data.bin"}}}}\n{_pin_to_site(site)}'
-        run = user.start_run(_format_workflow(5, cpus=site.cpus, more=more))
-        _check_succeeded(user.wait_for_run(run, TIMEOUT_S))
+        run = user.start_run(format_workflow(5, cpus=site.cpus, more=more))
+        check_succeeded(user.wait_for_run(run, TIMEOUT_S))
     return {"agent_cpu_s": statistics.median(map(pool_user.parse_children_cpu_s, times.iterdir()))}
 
 
@@ -139,10 +127,10 @@ def measure_thousand_jobs(pool: CondorPool, folder: Path, args: argparse.Namespa
     plain_s = time.monotonic() - started_at
     print_progress(f"thousand: plain condor_submit took {plain_s:.1f} s")
     with pool.override_config(START="False"):
-        run = user.start_run(_format_workflow(args.jobs))
+        run = user.start_run(format_workflow(args.jobs))
         constraint = f'PacktrainRun == "{run}" && JobUniverse == 5'
         pool.wait_for(lambda: len(pool.queue(constraint, "ProcId")) == args.jobs, "not all jobs are queued")
-        supervisor = SupervisorProcess(pool)
+        supervisor = SupervisorProcess(lambda: pool_user.find_supervisors(pool))
         queued_pct = supervisor.measure_cpu_percent(QUEUED_MEASURE_S)
     started_at = time.monotonic()
     running_pct = supervisor.measure_cpu_percent(TIMEOUT_S)
@@ -160,12 +148,6 @@ def measure_thousand_jobs(pool: CondorPool, folder: Path, args: argparse.Namespa
         "supervisor_cpu_running_pct": running_pct,
         "supervisor_rss_mb": supervisor.peak_mb,
     }
-
-
-def _check_succeeded(jobs: Sequence[Mapping[str, Any]]) -> None:
-    """Exit if jobs failed, because failed jobs are fast and measure nothing."""
-    if failed := [job for job in jobs if job["status"] != "succeeded"]:
-        raise SystemExit(f"{len(failed)} of {len(jobs)} jobs did not succeed; the first: {failed[0]}")
 
 
 def _remove_all_jobs(pool: CondorPool) -> None:

@@ -1,7 +1,7 @@
 """The published week of 100 ImageNet jobs, replayed on a real pool of three sites in scaled time, in three arms.
 
     python bench/ospool_week.py --json [--only plain,converted,packtrain] [--jobs 100] [--hour-seconds 30] [--seed 1]
-        [--keep DIR]
+        [--keep DIR] [--engine htcondor|slurm]
 
 Prints one JSON line; progress and missed bounds on stderr. For each arm (its name is a prefix of the metric):
 
@@ -15,7 +15,10 @@ packtrain_makespan_share   relative to plain's makespan
 predicted_…          what `packtrain simulate` predicts from plain's user log alone, 50 seeds; predicted_…_error:
                      relative to the packtrain arm; max_prediction_error: the largest of them
 
-Needs root: each node of the pool has its own address, see testbed/site_addresses.py.
+With `--engine slurm`, the arms `plain` (sbatch) and `packtrain` run on a Slurm cluster of one node per job, with
+preemption and time limits in place of evictions and holds (harness/week/slurm_replay.py), and nothing is predicted.
+
+On HTCondor it needs root: each node of the pool has its own address, see testbed/site_addresses.py.
 """
 
 from __future__ import annotations
@@ -30,8 +33,9 @@ from pathlib import Path
 from harness import measure, results
 from harness.measure import print_progress
 from harness.results import Bounds, Metrics
-from harness.week import arm_metrics, chart, dataset, fault_schedule, simulator_accuracy
+from harness.week import arm_metrics, chart, dataset, fault_schedule, simulator_accuracy, slurm_replay
 from harness.week.arms import ARMS
+from harness.week.fault_schedule import ReplayWeek
 from harness.week.replay_pool import ReplayPool
 
 from packtrain.report.history import JobHistory
@@ -60,8 +64,11 @@ def _parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--keep", type=Path, metavar="DIR", help="keep logs, runs and reports of the arms in this folder"
     )
+    parser.add_argument("--engine", choices=("htcondor", "slurm"), default="htcondor")
     args = parser.parse_args()
-    if args.hour_seconds < 20:
+    if args.engine == "slurm":
+        args.only = [name for name in args.only if name in slurm_replay.ARMS]
+    elif args.hour_seconds < 20:
         parser.error("HTCondor's transfer timeout, an hour, must be at least 20 seconds")
     return args
 
@@ -79,9 +86,41 @@ def _output_folder(keep: Path | None) -> Iterator[Path]:
 def main() -> None:
     args = _parse_arguments()
     measure.exit_on_sigterm()
+    week = fault_schedule.generate_week(args.seed, args.jobs, args.hour_seconds)
+    metrics = _run_on_slurm(args, week) if args.engine == "slurm" else _run_on_htcondor(args, week)
+    metrics |= arm_metrics.compare_arms(metrics)
+    results.report_results(
+        "ospool_week",
+        args,
+        metrics,
+        BOUNDS,
+        engine=args.engine,
+        jobs=args.jobs,
+        hour_seconds=args.hour_seconds,
+    )
+
+
+def _run_on_slurm(args: argparse.Namespace, week: ReplayWeek) -> Metrics:
+    metrics: Metrics = {}
+    with (
+        tempfile.TemporaryDirectory(prefix="packtrain-cluster-") as cluster_folder,
+        _output_folder(args.keep) as folder,
+        S3Server() as s3,
+        slurm_replay.SlurmReplay(Path(cluster_folder), week, dataset.make_archive(DATASET_MB)).start() as replay,
+    ):
+        for path in (Path(cluster_folder), folder):
+            path.chmod(0o755)
+        for name in args.only:
+            print_progress(f"{name}…")
+            history = replay.run_arm(name, folder / name, s3)
+            metrics |= arm_metrics.arm_metrics(name, history)
+            arm_metrics.write_arm_report(history, folder / f"{name}-report")
+    return metrics
+
+
+def _run_on_htcondor(args: argparse.Namespace, week: ReplayWeek) -> Metrics:
     metrics: Metrics = {}
     histories: dict[str, JobHistory] = {}
-    week = fault_schedule.generate_week(args.seed, args.jobs, args.hour_seconds)
     with (
         tempfile.TemporaryDirectory(prefix="packtrain-pool-") as pool_folder,
         _output_folder(args.keep) as folder,
@@ -102,8 +141,7 @@ def main() -> None:
         if "plain" in histories:
             print_progress("prediction…")
             metrics |= simulator_accuracy.predict_metrics(folder / "plain" / "job.log", week)
-    metrics |= arm_metrics.compare_arms(metrics) | simulator_accuracy.prediction_errors(metrics)
-    results.report_results("ospool_week", args, metrics, BOUNDS, jobs=args.jobs, hour_seconds=args.hour_seconds)
+    return metrics | simulator_accuracy.prediction_errors(metrics)
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from packtrain.condor import hold_codes
 from packtrain.events import FAILURE_KINDS, failure, kinds
 from packtrain.plan import model
 from packtrain.report import history
-from packtrain.report.analysis import by_site, distribution, statistics
+from packtrain.report.analysis import by_site, distribution, resource_use, statistics
 from packtrain.report.export import _EXCLUDED_FIELDS
 from packtrain.runs.outputs import OutputFile, Outputs
 
@@ -253,6 +253,8 @@ def render_report_tables() -> str:
         statistics.JobSummary,
         by_site.SiteSummary,
         by_site.TransferSummary,
+        resource_use.StateSummary,
+        resource_use.Efficiency,
         statistics.FailureSummary,
     )
     tables = [

@@ -1,8 +1,8 @@
 """Shared code of the benchmarks.
 
 `clients` has the command lines of download programs, `measure` runs and measures processes, `results` prints metrics
-and bounds, `random_files` creates data, `pool_user` uses a test pool. `agent_fetch` and `agent_group` are programs that
-fetch like the agent on a worker. Servers, faults and links are in `testbed`.
+and bounds, `random_files` creates data, `packtrain_user`, `pool_user` and `slurm_user` use test pools. `agent_fetch`
+and `agent_group` are programs that fetch like the agent on a worker. Servers, faults and links are in `testbed`.
 """
 
 import sys

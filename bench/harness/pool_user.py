@@ -1,44 +1,31 @@
-"""A user of a test pool: packtrain runs, plain submit files, and the resource usage of the supervisor."""
+"""A user of an HTCondor test pool: packtrain runs and plain submit files, and what their user logs say."""
 
 from __future__ import annotations
 
-import json
-import os
 import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from harness.packtrain_user import PacktrainUser
 from testbed.condor_pool import CondorPool
 
-CLOCK_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 EVENT_HEADER = re.compile(r"^(\d{3}) \(\d+\.(\d+)\.\d+\) (\S+ \S+)", re.MULTILINE)
 EXECUTE_EVENT, TERMINATED_EVENT = "001", "005"
-SAMPLE_INTERVAL_S = 0.2
 
 
-class PoolUser:
-    """A user with a folder and a store."""
+class PoolUser(PacktrainUser):
+    """A user of an HTCondor pool."""
 
     def __init__(self, pool: CondorPool, folder: Path, **environment: str) -> None:
-        folder.mkdir()
-        self.pool, self.folder, self.store_path = pool, folder, folder / "store.db"
-        self._environment = {**pool.user_environment, "PACKTRAIN_STORE": str(self.store_path), **environment}
+        self.pool = pool
+        super().__init__("htcondor", folder, self._run_on_pool, **environment)
 
-    def run_packtrain(self, *arguments: object) -> str:
-        return self.pool.run_packtrain(arguments, cwd=self.folder, env=self._environment).stdout
-
-    def start_run(self, workflow: str) -> str:
-        """Start a detached run and return its id."""
-        (self.folder / "workflow.yaml").write_text(workflow)
-        output = self.run_packtrain("run", "workflow.yaml", "--on", "htcondor", "--detach", "--offline", "--json")
-        return str(json.loads(output)["run"])
-
-    def list_jobs(self, run: str) -> list[Mapping[str, Any]]:
-        """Return the jobs of a run, from `packtrain ps`."""
-        return list(json.loads(self.run_packtrain("ps", run, "--json"))["jobs"])
+    def _run_on_pool(self, arguments: Sequence[object], folder: Path, environment: Mapping[str, str]) -> str:
+        env = {**self.pool.user_environment, **environment}
+        return self.pool.run_packtrain(arguments, cwd=folder, env=env).stdout
 
     def wait_for_run(self, run: str, timeout_s: float) -> list[Mapping[str, Any]]:
         """Wait until the run has no jobs in the queue, or for the timeout. Return its jobs."""
@@ -49,7 +36,7 @@ class PoolUser:
         return self.list_jobs(run)
 
     def user_log_path(self, run: str) -> Path:
-        return self.folder / ".packtrain/runs" / run / "htcondor/event.log"
+        return self.run_folder(run) / "htcondor/event.log"
 
     def condor_submit(self, submit_text: str) -> Path:
         """Submit jobs with condor_submit and return their user log."""
@@ -58,35 +45,8 @@ class PoolUser:
         return self.folder / "plain.log"
 
 
-class SupervisorProcess:
-    """The supervisor process on the access point."""
-
-    def __init__(self, pool: CondorPool) -> None:
-        (self._pid,) = pool.wait_for(lambda: list(_find_supervisors(pool)), "no supervisor runs")
-        self.peak_mb = 0.0
-
-    def measure_cpu_percent(self, duration_s: float) -> float:
-        """Return its CPU usage in percent of a core, for the duration or until it exits."""
-        started_at, first_cpu_s = time.monotonic(), self._cpu_s()
-        last_cpu_s = first_cpu_s
-        while time.monotonic() - started_at < duration_s and (cpu_s := self._cpu_s()):
-            last_cpu_s = cpu_s
-            time.sleep(SAMPLE_INTERVAL_S)
-        return 100 * (last_cpu_s - first_cpu_s) / (time.monotonic() - started_at)
-
-    def _cpu_s(self) -> float:
-        """Return its CPU time, or 0 if it has exited."""
-        try:
-            fields = Path(f"/proc/{self._pid}/stat").read_text().rpartition(")")[2].split()
-            status = Path(f"/proc/{self._pid}/status").read_text()
-        except OSError:
-            return 0.0
-        if peak := re.search(r"VmHWM:\s+(\d+)", status):
-            self.peak_mb = int(peak.group(1)) / 1000
-        return sum(map(int, fields[11:15])) / CLOCK_TICKS_PER_S
-
-
-def _find_supervisors(pool: CondorPool) -> Iterator[int]:
+def find_supervisors(pool: CondorPool) -> Iterator[int]:
+    """Yield the process ids of the supervisors in the access point's queue."""
     return (pid for pid, argv in pool.process_commands() if "supervise" in argv)
 
 

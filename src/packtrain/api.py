@@ -454,8 +454,9 @@ class Run:
             The table.
         """
         from packtrain.views.run_table import render_run
+        from packtrain.views.terminal import SafeView
 
-        return render_run(self._load_state(), self._has_supervisor(), width, max_rows)
+        return SafeView(render_run(self._load_state(), self._has_supervisor(), width, max_rows))
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
         yield self.render(options.max_width, max(5, console.height - 4))

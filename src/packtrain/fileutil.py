@@ -1,7 +1,19 @@
-"""Helpers for files and disks: atomic writes, exclusive locks on open files, free space, and folders for sockets.
+"""Helpers for files and disks: atomic and durable writes, locks on open files, free space, and folders for sockets.
 
 A file that is written atomically is complete or absent under its name: readers never see a part of it, and a process
 that is killed leaves the old content and perhaps a temporary file beside it.
+
+A power cut takes more: everything that was not synced, in any order, so a name may survive without its content. What is
+durable survives it. A record is a file, or a row of the store, that says that something else exists: outputs of a
+succeeded job, files of a checkpoint, an entry of the cache. The order is always
+
+1. the content of the files that the record relies on (`sync_file`, `sync_tree`),
+2. the folders that name them (`sync_folder`, `durable_mkdir`),
+3. the record (`atomic_write` with `durable`),
+4. then what they were made from may be removed (`durable_move` does 1, 2 and 4).
+
+A file that nothing relies on after a reboot is not synced. What is expensive to sync but easy to verify carries the
+`boot_id` instead: after a reboot it is verified or made again.
 
 A locked file is written by one process at a time. The lock belongs to the open file, so the kernel drops it when the
 process ends for whatever reason. On a file system without locks, files are written unlocked; there `is_same_file`
@@ -13,14 +25,18 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import functools
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Callable, TypeVar
+
+T = TypeVar("T")
 
 DISK_FULL_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 _MAX_SOCKET_FOLDER_BYTES = 107 - len("/pymp-xxxxxxxx/listener-xxxxxxxx")  # a socket's path has at most 107 bytes
+_MAX_SYNC_THREADS = 8  # file systems write several files that are synced at once with one commit of their journal
 _TEMPORARY_MARK = ".tmp-"  # training programs use it for their own temporary files, too (docs/how-to/checkpoints.md)
 
 
@@ -68,9 +84,19 @@ def is_temporary_name(name: str) -> bool:
     return last_part.startswith(".") and _TEMPORARY_MARK in last_part
 
 
+def sync_file(path: Path) -> None:
+    """Make the content of a file survive a power cut, whichever process wrote it; its name needs `sync_folder`."""
+    if not path.is_symlink():  # a link is a name
+        _sync(path, os.O_RDONLY)
+
+
 def sync_folder(folder: Path) -> None:
-    """Make new and renamed entries of a folder survive a power cut, if its file system can."""
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    """Make new, renamed and removed entries of a folder survive a power cut."""
+    _sync(folder, os.O_RDONLY | os.O_DIRECTORY)
+
+
+def _sync(path: Path, flags: int) -> None:
+    fd = os.open(path, flags | os.O_CLOEXEC)
     try:
         os.fsync(fd)
     except OSError as error:
@@ -78,6 +104,109 @@ def sync_folder(folder: Path) -> None:
             raise
     finally:
         os.close(fd)
+
+
+def sync_tree(folder: Path) -> None:
+    """Make a folder and everything in it survive a power cut; its own name needs `sync_folder` of its parent.
+
+    What other processes remove meanwhile is skipped.
+    """
+    files: list[Path] = []
+    folders = [folder]
+    for parent in folders:
+        with contextlib.suppress(FileNotFoundError):
+            for entry in os.scandir(parent):
+                if entry.is_dir(follow_symlinks=False):
+                    folders.append(Path(entry))
+                elif entry.is_file(follow_symlinks=False):
+                    files.append(Path(entry))
+    _run_parallel(_sync_unless_removed, files)
+    _run_parallel(_sync_unless_removed, folders[1:])
+    sync_folder(folder)
+
+
+def _sync_unless_removed(path: Path) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        _sync(path, os.O_RDONLY)
+
+
+def durable_mkdir(folder: Path) -> None:
+    """Create a folder and its parents unless they exist; the new ones survive a power cut."""
+    missing = [path for path in (folder, *folder.parents) if not path.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    for path in reversed(missing):
+        sync_folder(path.parent)
+
+
+def durable_move(targets: Mapping[Path, Path]) -> None:
+    """Move files, also to another file system, so that a power cut at any moment loses none of them.
+
+    Each target has its old or its complete new content at any moment. The sources are removed last, when all targets
+    are durable, so a move that was interrupted can be repeated.
+
+    Args:
+        targets: The new path of each file; existing files are replaced.
+    """
+    folders = {target.parent for target in targets.values()}
+    for folder in folders:
+        durable_mkdir(folder)
+    _run_parallel(_install_file, targets.items())
+    _run_parallel(sync_folder, folders)
+    for source in targets:
+        source.unlink()
+
+
+def _install_file(source_and_target: tuple[Path, Path]) -> None:
+    """Make `target` a link to `source`, or a copy on another file system; the content is durable first."""
+    source, target = source_and_target
+    if _is_linked(source, target):  # by an earlier process; renaming one link to the other would keep both
+        sync_file(target)
+        return
+    temporary = temporary_path(target)
+    try:
+        _link_or_copy(source, temporary)
+        sync_file(temporary)
+        temporary.replace(target)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def _is_linked(source: Path, target: Path) -> bool:
+    with contextlib.suppress(FileNotFoundError):
+        return os.path.samestat(source.lstat(), target.lstat())
+    return False
+
+
+def _link_or_copy(source: Path, target: Path) -> None:
+    import shutil
+
+    try:
+        os.link(source, target, follow_symlinks=False)
+    except OSError:
+        shutil.copy2(source, target, follow_symlinks=False)
+
+
+def _run_parallel(function: Callable[[T], None], arguments: Iterable[T]) -> None:
+    """Call a function with each argument, in several threads if there are several."""
+    items = list(arguments)
+    if len(items) <= 1:
+        for item in items:
+            function(item)
+        return
+    from concurrent.futures import ThreadPoolExecutor
+
+    with ThreadPoolExecutor(min(_MAX_SYNC_THREADS, len(items))) as pool:
+        for _ in pool.map(function, items):
+            pass
+
+
+@functools.lru_cache(maxsize=1)
+def boot_id() -> str:
+    """Return an id that changes with every boot of the machine; "" if unknown."""
+    with contextlib.suppress(OSError):
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    return ""
 
 
 def open_locked(path: Path, create: bool) -> int | None:

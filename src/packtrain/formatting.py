@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
-_CONTROL_CHARS = dict.fromkeys((*range(0x20), *range(0x7F, 0xA0)), "\ufffd")  # C0 and C1: terminals interpret them
+# What terminals and browsers interpret: C0, DEL, C1, marks that reorder text; and halves of surrogate pairs.
+CONTROL_CHARS = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 NONFINITE_VALUES = ("nan", "inf", "-inf")  # JSON has no numbers for them
 _SIZE_UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
 _MINUTE_S, _HOUR_S = 60.0, 3600.0
@@ -107,9 +109,13 @@ def format_final_metrics(values: Mapping[str, Any]) -> str:
     return " · ".join(_format_metric(key, value, values) for key, value in results.items()) or format_metrics(values)
 
 
-def replace_control_chars(text: str) -> str:
-    """Replace control characters in untrusted text, so that a terminal does not interpret them."""
-    return text if text.isprintable() else text.translate(_CONTROL_CHARS)
+def replace_control_chars(text: str, keep: str = "") -> str:
+    """Write control characters in untrusted text as escapes such as \\x1b, except those in `keep`."""
+    return text if text.isprintable() else CONTROL_CHARS.sub(lambda match: _escape_char(match[0], keep), text)
+
+
+def _escape_char(char: str, keep: str) -> str:
+    return char if char in keep else f"\\x{ord(char):02x}" if char < "\u0100" else f"\\u{ord(char):04x}"
 
 
 def _format_metric(key: str, value: Any, values: Mapping[str, Any]) -> str:

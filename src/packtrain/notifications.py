@@ -190,4 +190,4 @@ def _end_id(state: RunState) -> str:
 
 
 def _write_target(path: Path, target: str, notified_end: str) -> None:
-    atomic_write(path, json.dumps({"target": target, "notified_end": notified_end}) + "\n", mode=0o600)
+    atomic_write(path, json.dumps({"target": target, "notified_end": notified_end}) + "\n", durable=True, mode=0o600)

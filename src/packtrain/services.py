@@ -17,17 +17,19 @@ from packtrain.engines.htcondor.condor_client import CondorClient
 from packtrain.engines.local import LocalEngine, capabilities
 from packtrain.engines.slurm import CAPABILITIES as SLURM
 from packtrain.engines.slurm import SlurmEngine
+from packtrain.engines.slurm import capabilities_for as slurm_capabilities_for
 from packtrain.errors import NotFoundError, UnavailableError, UsageError
 from packtrain.plan import Plan, RunFolder, read_plan
 from packtrain.state import RunState
 from packtrain.state.site_history import SiteHistory
 from packtrain.store import Lease, RunInfo, SqliteStore, store_path
+from packtrain.store.location import file_system_type, is_network_file_system
 from packtrain.supervise import Collector, Supervisor
 from packtrain.supervise.lease import is_holder_alive
 from packtrain.views.event_feed import EventFeed
 
 if TYPE_CHECKING:
-    from packtrain.engines.htcondor.access_point_checks import AccessPointCheck
+    from packtrain.engines.setup_check import SetupCheck
 
 ENGINE_NAMES = ("local", "htcondor", "slurm")
 
@@ -43,7 +45,9 @@ def engine_capabilities(name: str, plan: Plan | None = None) -> Capabilities:
         raise UsageError(f"there is no engine {name!r}; available are {', '.join(ENGINE_NAMES)}")
     if name == "htcondor":
         return capabilities_for(plan) if plan else HTCONDOR
-    return SLURM if name == "slurm" else capabilities()
+    if name == "slurm":
+        return slurm_capabilities_for(plan) if plan else SLURM
+    return capabilities()
 
 
 def make_engine(run_info: RunInfo, plan: Plan) -> Engine:
@@ -70,11 +74,31 @@ def load_site_history(store: SqliteStore, engine: str = "") -> SiteHistory:
     return SiteHistory.from_observations(store.observations(), time.time(), engine)
 
 
-def check_access_point() -> list[AccessPointCheck]:
+def check_access_point() -> list[SetupCheck]:
     """Check the HTCondor pool of this access point."""
     from packtrain.engines.htcondor import access_point_checks
 
     return list(access_point_checks.check_access_point(CondorClient(), Path.cwd()))
+
+
+def check_slurm_cluster(*, with_node: bool = False) -> list[SetupCheck]:
+    """Check the Slurm cluster of this machine, and with a short job also one of its nodes."""
+    from packtrain.engines.slurm import cluster_checks
+    from packtrain.engines.slurm.slurm_client import SlurmClient
+
+    has_network_folder = is_network_file_system(file_system_type(Path.cwd()))
+    return list(
+        cluster_checks.check_cluster(
+            SlurmClient(), Path.cwd(), has_network_folder=has_network_folder, with_node=with_node
+        )
+    )
+
+
+def read_slurm_accounting(since: str, until: str = "", user: str = "") -> str:
+    """Return what sacct prints about the jobs of a span of time. Raises UsageError or UnavailableError."""
+    from packtrain.engines.slurm.slurm_client import SlurmClient
+
+    return SlurmClient().read_accounting(since, until, user)
 
 
 def build_plugin(target: Path) -> None:

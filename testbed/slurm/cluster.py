@@ -170,6 +170,14 @@ class Cluster:
                 os.kill(pid, signal.SIGKILL)
         return len(pids)
 
+    def kill_processes(self, text: str) -> int:
+        """Kill the cluster's processes, also those of jobs, whose command line has a text; return how many."""
+        pids = [pid for pid, argv in self._processes() if any(text in argument for argument in argv)]
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        return len(pids)
+
     def lose_node(self, node_name: str) -> None:
         """Kill the slurmd of a node and the slurmstepd of its jobs. `start` brings the node back."""
         self.kill_job_steps(node_name)
@@ -249,9 +257,9 @@ class Cluster:
             "--innodb-data-file-path=ibdata1:1M:autoextend", "--innodb-undo-tablespaces=0",
         ]  # fmt: skip
 
-    def wait_until(self, condition: Callable[[], bool], message: str) -> None:
+    def wait_until(self, condition: Callable[[], bool], message: str, timeout_s: float = _START_TIMEOUT_S) -> None:
         """Wait until the condition is true. Raises TimeoutError with the message and the path of the logs."""
-        deadline = time.monotonic() + _START_TIMEOUT_S
+        deadline = time.monotonic() + timeout_s
         while not condition():
             if time.monotonic() > deadline or self._init is None or self._init.poll() is not None:
                 raise TimeoutError(f"{message}; the logs are in {self.folder / 'log'}")

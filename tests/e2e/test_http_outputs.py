@@ -36,6 +36,16 @@ def test_link_is_shown(workspace, tmp_path):
     assert (tmp_path / "copies/result.txt").read_text() == "result\n"
 
 
+def test_answer_is_shown(workspace, tmp_path):
+    """An answer that is no link may name the upload, for example by an id."""
+    with HttpServer(tmp_path / "served", writable=True) as server:
+        server.upload_answer = "stored as a1b2c3\n"
+        workspace.write_file(WORKFLOW.format(url=server.url, count=tmp_path / "count"))
+        workspace.run("run", "workflow.yaml")
+        assert f"{server.url}/result.txt" in (out := workspace.run("outputs"))
+    assert "the server answered: stored as a1b2c3" in out
+
+
 def test_refused_upload_does_not_repeat_the_steps(workspace, tmp_path):
     with HttpServer(tmp_path / "served", writable=True, faults=[ResponseFault(status=404)] * 999) as server:
         workspace.write_file(WORKFLOW.format(url=server.url, count=tmp_path / "count"))

@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
-import pty
 import re
-import subprocess
-import sys
 
 import pytest
 
@@ -49,30 +45,19 @@ def test_logs_follow(workspace):
     assert json.loads(out.splitlines()[-1])["line"] == "last line"
 
 
-def run_in_terminal(workspace, *args):
-    """Run a command in a terminal of 100 × 30 and return its output and exit code."""
-    leader, follower = pty.openpty()
-    command = [sys.executable, "-m", "packtrain", *args]
-    environment = {**workspace.environment, "COLUMNS": "100", "LINES": "30"}
-    process = subprocess.Popen(
-        command, cwd=workspace.folder, env=environment, stdin=follower, stdout=follower, stderr=follower
-    )
-    os.close(follower)
-    output = b""
-    while True:
-        try:
-            data = os.read(leader, 65536)
-        except OSError:  # the terminal has no more writers
-            break
-        output += data
+def run_in_terminal(workspace: Workspace, *arguments: str) -> str:
+    """Run a command in a terminal; the training continues once its first step is shown."""
+
+    def open_gate(output: bytes) -> None:
         if b"step 1/4" in output:
             (workspace.folder / "go").touch()
-    return output.decode(), process.wait(timeout=60)
+
+    return workspace.run_in_terminal(*arguments, on_output=open_gate)
 
 
 def test_live_view(workspace):
-    output, code = run_in_terminal(workspace, "run", "workflow.yaml")
-    assert code == 0, output
+    output = run_in_terminal(workspace, "run", "workflow.yaml")
+    assert workspace.exit_code == 0, output
     plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", output)
     assert "talk · epoch 1/2 · step 1/4 · loss 0.5" in plain
     assert "━" in plain, "a progress bar"
@@ -84,6 +69,6 @@ def test_live_view(workspace):
 
 def test_ps_watch(workspace):
     workspace.run_json("run", "workflow.yaml", "--detach")
-    output, code = run_in_terminal(workspace, "ps", "-w")
-    assert code == 0
+    output = run_in_terminal(workspace, "ps", "-w")
+    assert workspace.exit_code == 0
     assert "succeeded" in output

@@ -30,7 +30,7 @@ def attempt_ids(workspace, run: str) -> list[str]:
 def test_restarted_supervisor_reopens_once(workspace):
     run = workspace.run_json("run", "workflow.yaml", exit_code=10)["run"]
     epoch = SqliteStore(workspace.folder / "store.db").get_lease(run).epoch
-    command = ("supervise", run, "--reopen-after-epoch", epoch, "--in-schedd")
+    command = ("supervise", run, "--reopen-after-epoch", epoch, "--in-job")
     workspace.run(*command)
     workspace.run(*command)
     assert attempt_ids(workspace, run) == ["0-1", "0-2"]
@@ -42,14 +42,14 @@ def test_waits_for_lease_of_remote_supervisor(workspace):
     store.acquire_lease(run, "1/2/3/4", "elsewhere", 1, 3600.0, lambda lease: False)
     workspace.run("supervise", run, exit_code=3)
     store.acquire_lease(run, "1/2/3/4", "elsewhere", 1, 5.0, lambda lease: False)
-    workspace.run("supervise", run, "--in-schedd")
+    workspace.run("supervise", run, "--in-job")
 
 
 def test_other_supervisor_is_final(workspace, monkeypatch):
     run, store = finish_run(workspace, monkeypatch)
     store.acquire_lease(run, "1/2/3/4", "elsewhere", 1, 3600.0, lambda lease: False)
     monkeypatch.setattr(supervise, "LEASE_TTL_S", 0.1)
-    result = CliRunner().invoke(command, [run, "--in-schedd"])
+    result = CliRunner().invoke(command, [run, "--in-job"])
     assert isinstance(result.exception, UnavailableError) and "already has a supervisor" in str(result.exception)
 
 
@@ -62,7 +62,7 @@ def test_temporary_error_makes_schedd_retry(workspace, monkeypatch, where):
         raise UnavailableError("not now")
 
     monkeypatch.setattr(*((supervise, where) if where == "acquire_lease" else (Supervisor, where)), refuse)
-    assert CliRunner().invoke(command, [run, "--in-schedd"]).exit_code == 1
+    assert CliRunner().invoke(command, [run, "--in-job"]).exit_code == 1
     assert isinstance(CliRunner().invoke(command, [run]).exception, UnavailableError)
 
 

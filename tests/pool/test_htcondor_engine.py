@@ -53,7 +53,7 @@ def attempt_ids(workspace, run: str) -> list[str]:
 
 def supervisor_pid(pool, run: str) -> int:
     """Return the process id in the namespace of the tests, which is not that of the pool."""
-    return next(pid for pid, argv in pool.process_commands() if "--in-schedd" in argv and run in argv)
+    return next(pid for pid, argv in pool.process_commands() if "--in-job" in argv and run in argv)
 
 
 def test_three_jobs(workspace):

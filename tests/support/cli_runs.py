@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import pty
 import signal
 import subprocess
 import sys
@@ -41,6 +43,32 @@ class Workspace:
         assert exit_code in (None, process.returncode), f"{arguments}: exit {process.returncode}\n{out}\n{err}"
         self.exit_code, self.stderr = process.returncode, err
         return out
+
+    def run_in_terminal(self, *arguments: object, on_output=lambda output: None) -> str:
+        """Run a command in a terminal with colors and return its output and its messages; `exit_code` is set.
+
+        Args:
+            arguments: The command.
+            on_output: Called with the output so far, whenever there is more.
+        """
+        leader, follower = pty.openpty()
+        process = subprocess.Popen(
+            [sys.executable, "-m", "packtrain", *map(str, arguments)],
+            cwd=self.folder,
+            env={**self.environment, "COLUMNS": "100", "LINES": "30", "TERM": "xterm-256color"},
+            stdin=follower,
+            stdout=follower,
+            stderr=follower,
+        )
+        os.close(follower)
+        output = b""
+        with contextlib.suppress(OSError):  # the terminal has no more writers
+            while data := os.read(leader, 65536):
+                output += data
+                on_output(output)
+        os.close(leader)
+        self.exit_code = process.wait(timeout=TIMEOUT_S)
+        return output.decode()
 
     def run_json(self, *arguments: object, exit_code: int | None = 0):
         """Run a command with --json and return the parsed output."""

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import pickle
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from packtrain.engines.api import Engine
 from packtrain.engines.htcondor import HtcondorEngine
 from packtrain.engines.slurm import SlurmEngine
+from packtrain.engines.slurm.run_settings import SETTINGS_FILE, RunSettings
 from packtrain.plan import Plan, RunFolder, read_plan
 
 
@@ -30,7 +32,10 @@ def main() -> None:
 
 def _make_engine(plan: Plan, folder: RunFolder) -> Engine:
     if plan.engine == "slurm":
-        return SlurmEngine(plan, folder, query_interval_s=0.2, retry_interval_s=1.0)
+        path = folder.slurm / SETTINGS_FILE
+        settings = RunSettings.read(path) if path.exists() else RunSettings.for_plan(plan)
+        settings = replace(settings, query_interval_s=0.2)
+        return SlurmEngine(plan, folder, settings=settings, retry_interval_s=1.0)
     return HtcondorEngine(plan, folder)
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import shlex
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from packtrain.engines.api import SubmitRequest
+from packtrain.engines.slurm.run_settings import SETTINGS_FILE, RunSettings
 from packtrain.plan import EnvVar, Job, Limits, Plan, Resources, write_plan
 from testbed import condor
 from testbed.slurm.cluster import Cluster
@@ -25,16 +27,24 @@ class SlurmEngineHarness(FakeEngineHarness):
         cluster: The cluster.
         resources: What each job requests.
         options: `slurm:` of the workflow.
+        settings: Settings of the run.
     """
 
     def __init__(
-        self, root: Path, cluster: Cluster, resources: Resources = LARGE, options: dict[str, str] | None = None
+        self,
+        root: Path,
+        cluster: Cluster,
+        resources: Resources = LARGE,
+        options: dict[str, str] | None = None,
+        **settings: Any,
     ) -> None:
         super().__init__(root)
         self._cluster, self._resources, self._engines = cluster, resources, []
         jobs = tuple(Job(str(n), (), resources, Limits(grace_s=1.0), ()) for n in range(9))
         slurm = tuple(EnvVar(key, value) for key, value in (options or {}).items())
-        write_plan(Plan("run-1", "run", "slurm", jobs, slurm=slurm), self.folder.plan)
+        plan = Plan("run-1", "run", "slurm", jobs, slurm=slurm)
+        write_plan(plan, self.folder.plan)
+        replace(RunSettings.for_plan(plan), **settings).write(self.folder.slurm / SETTINGS_FILE)
         command = f"exec {shlex.quote(sys.executable)} {shlex.quote(str(AGENT_SCRIPT))}"
         self.folder.launcher.write_text(f'#!/bin/sh\n{command} "$@"\n')
 

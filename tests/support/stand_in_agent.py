@@ -1,7 +1,7 @@
 """A stand-in for the agent in tests of engines: claims the attempt, writes a journal and exits on SIGTERM.
 
-The "plan" that it gets contains its behavior: `succeed`, `hang` (until SIGTERM), `stubborn` (ignores SIGTERM) or `mute`
-(exits without a claim).
+The "plan" that it gets contains its behavior: `succeed`, `hang` (until SIGTERM), `stubborn` (ignores SIGTERM), `deaf`
+(ignores all signals), `allocate` (uses 400 MB and hangs) or `mute` (exits without a claim).
 """
 
 from __future__ import annotations
@@ -37,7 +37,12 @@ def _end_attempt(journal: Journal, behavior: str) -> int:
     if behavior == "succeed":
         journal.emit(kinds.AGENT_ENDED, outcome="succeeded", exit_code=0)
         return 0
+    if behavior == "deaf":
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        signal.pause()
+    memory = bytearray(400_000_000 if behavior == "allocate" else 0)
     signal.sigwait({signal.SIGTERM})
+    del memory
     if behavior == "stubborn":
         journal.emit(kinds.NOTICE, text="SIGTERM is ignored")
         signal.sigwait({signal.SIGUSR1})

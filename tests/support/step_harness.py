@@ -15,6 +15,7 @@ from packtrain.plan import EnvVar, Job, LaunchAction, Limits, Resources, RunActi
 from tests.support.attempt_contexts import attempt_contexts
 from tests.support.waiting import wait_until
 
+_RUN_FIELDS = ("env", "resources", "container", "work_dir", "stdout", "stderr", "append_logs")
 HOST_ENVIRONMENT = {"PATH": os.environ["PATH"], "FROM_HOST": "host"}
 
 
@@ -57,10 +58,8 @@ class StepHarness:
 
 
 def make_step(command: str, name: str = "", shell: str = "/bin/sh", **step_fields) -> Step:
-    """Make a step that runs a command. env, resources, container and work_dir are fields of its RunAction."""
-    run_fields = {
-        key: step_fields.pop(key) for key in ("env", "resources", "container", "work_dir") if key in step_fields
-    }
+    """Make a step that runs a command. Fields of its RunAction are those in _RUN_FIELDS."""
+    run_fields = {key: step_fields.pop(key) for key in _RUN_FIELDS if key in step_fields}
     return Step(name, RunAction(command, shell, **run_fields), **step_fields)
 
 

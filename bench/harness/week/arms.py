@@ -31,7 +31,7 @@ N_CHECKPOINTS = 10  # per training
 MAX_ATTEMPTS = 5
 _MAX_HOURS = 60.0  # longer than the published week
 _POLL_INTERVAL_S = 2.0
-_S3_ENVIRONMENT = {"REPLAY_S3_KEY": ACCESS_KEY, "REPLAY_S3_SECRET": SECRET_KEY}
+S3_ENVIRONMENT = {"REPLAY_S3_KEY": ACCESS_KEY, "REPLAY_S3_SECRET": SECRET_KEY}
 _JOB_SCRIPT = """#!/bin/bash
 mkdir train
 tar -xf ILSVRC2012_img_train.tar -C train
@@ -94,7 +94,7 @@ class Arm(ABC):
         self.replay_pool, self.week, self.s3 = replay_pool, replay_pool.week, s3
         self.n_jobs = len(replay_pool.week.nodes)
         self.folder = folder
-        self.user = PoolUser(replay_pool.pool, folder, **_S3_ENVIRONMENT)
+        self.user = PoolUser(replay_pool.pool, folder, **S3_ENVIRONMENT)
         shutil.copy(paced_trainer.__file__, folder / "train.py")
 
     @abstractmethod

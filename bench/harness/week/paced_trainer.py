@@ -27,6 +27,7 @@ def main() -> int:
     parser.add_argument(
         "--setup-share", type=float, default=0.0, help="share of the time before the weights are needed"
     )
+    parser.add_argument("--node-seconds", type=Path, help="folder with a file per Slurm node: how long it takes")
     parser.add_argument("--save", type=int, default=0, help="steps between checkpoints; 0: never")
     args = parser.parse_args()
     images = sum(1 for _ in args.data.rglob("*.JPEG"))
@@ -41,7 +42,7 @@ class PacedTraining:
 
     def __init__(self, args: argparse.Namespace) -> None:
         self.save_interval_steps, self.args = args.save, args
-        self.compute_s = node_compute_s()
+        self.compute_s = node_compute_s(args.node_seconds)
         self.output = Path(os.environ.get("PACKTRAIN_OUTPUT", ".") if args.save else ".")
         self.stop_requested = False
         if args.save:
@@ -95,8 +96,10 @@ class PacedTraining:
             file.write(json.dumps({"path": str(target), "step": step}) + "\n")
 
 
-def node_compute_s() -> float:
-    """Return how long a complete training takes on this node, from its ad."""
+def node_compute_s(folder: Path | None) -> float:
+    """Return how long a complete training takes on this node, from its file or its ad."""
+    if folder:
+        return float((folder / os.environ["SLURMD_NODENAME"]).read_text())
     ad = Path(os.environ["_CONDOR_MACHINE_AD"]).read_text()
     match = re.search(r"^TrainingSeconds = ([\d.]+)", ad, re.MULTILINE)
     assert match, "the ad of this node has no TrainingSeconds"

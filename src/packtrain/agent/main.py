@@ -3,7 +3,8 @@
 python3 -I -S agent.pyz PLAN.json [--job ID] [--attempt-id ID] [--attempt-folder FOLDER] [--execution N]
                                   [--scratch FOLDER] [--secrets FOLDER] [--site NAME|auto]
                                   [--cache FOLDER [--cache-limit BYTES]] [--reuse-folder FOLDER]
-                                  [--deadline UNIX_TIME|auto] [--live-interval SECONDS] [--in-container]
+                                  [--deadline UNIX_TIME|auto] [--announced SECONDS] [--kill-wait SECONDS]
+                                  [--live-interval SECONDS] [--in-container]
 """
 
 from __future__ import annotations
@@ -14,14 +15,14 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from packtrain import __version__
 from packtrain.agent.sandbox import Sandbox
 from packtrain.agent.secrets import Secrets
 from packtrain.agent.stop_request import StopRequest
-from packtrain.errors import EXIT_RESUME_IN_PLACE, FormatError
-from packtrain.events import FAILURE_KINDS, Event, Journal, kinds, new_emitter_id
+from packtrain.errors import EXIT_OK, EXIT_RESUME_IN_PLACE, FormatError
+from packtrain.events import FAILURE_KINDS, Event, Journal, JournalReader, kinds, new_emitter_id
 from packtrain.plan import AttemptFolder, Job, Plan, read_plan
 from packtrain.plan.claim import acquire_claim, hand_over_claim
 from packtrain.plan.local_inputs import resolve_local_inputs
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from packtrain.transfer.cache import DownloadCache
 
 _AUTO = "auto"
+_REPORT_TIME_S = 5.0  # for the agent's report after the steps have ended
 
 
 def main(argv: list[str]) -> int:
@@ -45,7 +47,7 @@ def main(argv: list[str]) -> int:
         return _report_failure(
             "already_claimed", f"the attempt {attempt_folder.root} was already started by another process"
         )
-    stop = StopRequest()
+    stop = StopRequest(options.announced)
     stop.install_signal_handlers()
     try:
         plan = read_plan(options.plan)
@@ -71,6 +73,9 @@ def _run_job(
     journal = Journal(attempt_folder.journal, plan.run, job.id, new_emitter_id("agent"), secrets.redactor)
     slot = _read_slot()
     start_event = _emit_started(journal, options, slot)
+    if options.execution > 1 and (earlier_end := _find_success(attempt_folder.journal)):
+        journal.emit(kinds.AGENT_ENDED, **earlier_end)
+        return EXIT_OK
     secrets.redact_condor_tokens(os.environ)
     # Importing the other modules takes longer than everything above, so the first event does not wait for it.
     import logging
@@ -83,9 +88,8 @@ def _run_job(
     from packtrain.transfer.engine.source_stats import set_expected_speeds
 
     guard = Guard.start((claim_fd,))  # it forks, so no thread may run yet
-    job = _limit_grace(job, slot) if slot else job
-    root = options.scratch / f"packtrain-{journal.emitter}" if options.scratch else attempt_folder.sandbox
-    sandbox = Sandbox(root, attempt_folder)
+    job = _limit_grace(job, slot, options.kill_wait)
+    sandbox = Sandbox(_sandbox_root(options, journal.emitter), attempt_folder)
     moves_checkpoint = slot is not None and slot.transfers_checkpoints
     needs_checkpoint = moves_checkpoint and job.checkpoint is not None and not has_checkpoint_store(job)
     log = AgentLog(attempt_folder.agent_log, secrets.redactor)
@@ -106,12 +110,34 @@ def _run_job(
         started_at=started_at,
     )
     set_expected_speeds(_host_speeds(plan, str(start_event.data["site"])))
+    if options.scratch:
+        _use_scratch(context, options)
     live = _start_live_reporter(context, start_event, options.live_interval)
     exit_code = AttemptRunner(context).run()
     guard.quit()
     if live is not None:
         live.stop()
     return exit_code
+
+
+def _sandbox_root(options: argparse.Namespace, emitter: str) -> Path:
+    if not options.scratch:
+        return AttemptFolder(options.attempt_folder).sandbox
+    from packtrain.agent.abandoned_sandboxes import SANDBOX_PREFIX
+
+    return Path(options.scratch / f"{SANDBOX_PREFIX}{emitter}")
+
+
+def _use_scratch(context: AttemptContext, options: argparse.Namespace) -> None:
+    """Mark the sandbox as this execution's, and remove those that killed agents left in the scratch folder."""
+    from packtrain.agent.abandoned_sandboxes import remove_abandoned_sandboxes, write_owner
+
+    try:
+        write_owner(context.sandbox.root, context.sandbox.attempt_folder.execution_claim(options.execution))
+        for path in remove_abandoned_sandboxes(options.scratch):
+            context.emit_notice("probe", f"removed {path}, which a killed agent had left")
+    except OSError as error:  # the probe reports an unusable folder
+        context.log.write(f"the scratch folder {options.scratch}: {error}")
 
 
 def _host_speeds(plan: Plan, site: str) -> dict[str, float]:
@@ -139,8 +165,21 @@ def _engine_deadline(slot: CondorSlot | None) -> float | None:
     return slot.deadline_at() if slot else float(end_time) if end_time.isdigit() else None
 
 
-def _limit_grace(job: Job, slot: CondorSlot) -> Job:
-    return replace(job, limits=replace(job.limits, grace_s=slot.grace_s(job.limits.grace_s)))
+def _limit_grace(job: Job, slot: CondorSlot | None, kill_wait_s: float) -> Job:
+    """Return the job with a grace period that ends before the pool kills the agent."""
+    grace_s = slot.grace_s(job.limits.grace_s) if slot else job.limits.grace_s
+    if kill_wait_s:
+        grace_s = min(grace_s, max(kill_wait_s / 2, kill_wait_s - _REPORT_TIME_S))
+    return replace(job, limits=replace(job.limits, grace_s=grace_s))
+
+
+def _find_success(journal: Path) -> dict[str, Any] | None:
+    """Return the data of the event with which an earlier execution of the attempt reported its success.
+
+    A pool may restart an attempt that has just succeeded, for example because it preempts the job at that moment.
+    """
+    ends = (event.data for event in JournalReader(journal).read() if event.kind == kinds.AGENT_ENDED)
+    return next((dict(data) for data in ends if data.get("outcome") == "succeeded"), None)
 
 
 def _start_live_reporter(context: AttemptContext, start_event: Event, min_interval_s: float) -> LiveReporter | None:
@@ -201,6 +240,12 @@ def _parse_arguments(argv: list[str]) -> argparse.Namespace:
     )
     parser.add_argument(
         "--deadline", type=_parse_deadline, help="when the engine ends the attempt: seconds since 1970, or auto"
+    )
+    parser.add_argument(
+        "--announced", type=float, default=0.0, help="how long before the end SIGUSR1 announces it, in seconds"
+    )
+    parser.add_argument(
+        "--kill-wait", type=float, default=0.0, help="time between the engine's SIGTERM and SIGKILL, in seconds"
     )
     parser.add_argument(
         "--live-interval",

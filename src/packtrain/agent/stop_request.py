@@ -1,5 +1,7 @@
 """The request to stop: set once by SIGTERM, SIGINT, SIGUSR1 or a time limit, and checked by every thread that works.
 
+SIGTERM ends the execution. SIGUSR1 announces that the pool will end it: Slurm sends it before the time limit.
+
 Python runs a signal handler only in the main thread, between two bytecode instructions. A signal that arrives just
 before the main thread waits for a program would be handled only after that program ends. The wakeup pipe receives the
 signal at once, so every check also reads the pipe, in whichever thread it runs.
@@ -16,13 +18,18 @@ from types import FrameType
 
 from packtrain.errors import FailedError
 
-_STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)  # Slurm sends SIGUSR1 before it ends a job
+_STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
 
 
 class StopRequest:
-    """A request to stop the attempt. It is set once; the first reason counts."""
+    """A request to stop the attempt. It is set once; the first reason counts.
 
-    def __init__(self) -> None:
+    Args:
+        announced_s: How long before the end of the execution SIGUSR1 announces it.
+    """
+
+    def __init__(self, announced_s: float = 0.0) -> None:
+        self._announced_s = announced_s
         self._event = threading.Event()
         self._lock = threading.RLock()  # a signal handler may run while its own thread holds the lock
         self._error: FailedError | None = None
@@ -94,7 +101,11 @@ class StopRequest:
             signal.signal(number, self._on_signal)
 
     def _on_signal(self, number: int, frame: FrameType | None = None) -> None:
-        self.request("terminated", f"the agent received {signal.Signals(number).name}")
+        if number == signal.SIGUSR1 and self._announced_s:
+            deadline = time.monotonic() + self._announced_s
+            self.request("terminated", "the pool announced the end of the job", graceful=True, deadline=deadline)
+        else:
+            self.request("terminated", f"the agent received {signal.Signals(number).name}")
 
     def _read_signal_pipe(self) -> None:
         if self._signal_pipe is None:

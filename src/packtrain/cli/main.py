@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import io
 import json
 import logging
 import sys
@@ -12,6 +13,7 @@ import click
 
 from packtrain import __version__
 from packtrain.errors import EXIT_INTERRUPTED, FailedError, PacktrainError
+from packtrain.formatting import replace_control_chars
 
 # Section of the help, which is also the package below `commands` -> command -> one line of help.
 COMMAND_GROUPS = {
@@ -52,6 +54,7 @@ COMMAND_GROUPS = {
     },
 }
 GROUP_BY_COMMAND = {name: group for group, commands in COMMAND_GROUPS.items() for name in commands}
+_LINE_CHARS = "\n\t"  # control characters that a message may have
 HIDDEN_COMMANDS = {"supervise": "start"}
 
 
@@ -59,9 +62,16 @@ def _configure_logging(context: click.Context, parameter: click.Parameter, verbo
     """Write messages of packtrain's loggers to standard error; without -v they are silent."""
     if verbosity:
         logger, handler = logging.getLogger("packtrain"), logging.StreamHandler()
-        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+        handler.setFormatter(_LineFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
         logger.addHandler(handler)
         logger.setLevel(logging.INFO if verbosity == 1 else logging.DEBUG)
+
+
+class _LineFormatter(logging.Formatter):
+    """Formats messages, with control characters as escapes: they may come from a server."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return replace_control_chars(super().format(record), keep=_LINE_CHARS)
 
 
 _VERBOSE_OPTION = click.Option(
@@ -123,7 +133,9 @@ def run_command(command: click.Command, prog_name: str) -> NoReturn:
     try:
         code = command.main(prog_name=prog_name, standalone_mode=False)  # the argument of ctx.exit(), or None
     except click.ClickException as error:
-        error.show()
+        text = io.StringIO()
+        error.show(text)
+        click.echo(replace_control_chars(text.getvalue(), keep=_LINE_CHARS), nl=False, err=True)
         sys.exit(error.exit_code)
     except (click.Abort, KeyboardInterrupt):
         sys.exit(EXIT_INTERRUPTED)
@@ -148,4 +160,4 @@ def _print_error(error: PacktrainError) -> None:
         kind = {"kind": error.kind} if isinstance(error, FailedError) else {}
         click.echo(json.dumps({"error": str(error), **kind, "exit_code": _exit_code(error)}))
     else:
-        click.echo(f"packtrain: {error}", err=True)
+        click.echo(f"packtrain: {replace_control_chars(str(error), keep=_LINE_CHARS)}", err=True)

@@ -120,7 +120,7 @@ FAILURE_KINDS: dict[str, FailureKind] = {
         STOP_RUN,
         20,
         "the pool rejected the job description",
-        "see the message; correct the `htcondor` submit commands",
+        "see the message; correct the `htcondor` submit commands or `slurm` options",
     ),
     "module_missing": FailureKind(
         USER,
@@ -216,8 +216,8 @@ FAILURE_KINDS: dict[str, FailureKind] = {
         False,
         FAIL_JOB,
         35,
-        "an archive needs more disk space than the job requested",
-        "raise `limits.disk`, or check the archive",
+        "an archive, or a file whose size the server does not announce, needs more disk space than there is",
+        "raise `limits.disk`, or check the archive or file",
     ),
     "archive_broken": FailureKind(
         DATA,
@@ -427,7 +427,8 @@ FAILURE_KINDS: dict[str, FailureKind] = {
         FAIL_JOB,
         68,
         "no node of the pool accepted the job within `recovery.maxQueueTime`",
-        "`condor_q -better-analyze` shows which requirement no node meets; request less, then `packtrain resume`",
+        "`packtrain why` and `condor_q -better-analyze` show which requirement no node meets; request less, then "
+        "`packtrain resume`",
     ),
     "internal": FailureKind(
         PACKTRAIN, True, RETRY, 70, "a bug in packtrain", "please report it together with the attempt's journal"

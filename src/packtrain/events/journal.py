@@ -14,6 +14,7 @@ from packtrain.errors import FormatError
 from packtrain.events import kinds
 from packtrain.events.event import Event
 from packtrain.events.redact import Redactor
+from packtrain.fileutil import durable_mkdir, sync_folder
 
 _UNSYNCED_KINDS = frozenset({kinds.PROGRESS, kinds.METRIC, kinds.STEP_STARTED})
 
@@ -27,9 +28,10 @@ class Journal:
         self._lock = threading.Lock()
         self._seq = 0
         self._listener: Callable[[Event], None] | None = None
-        path.parent.mkdir(parents=True, exist_ok=True)
+        durable_mkdir(path.parent)
         self._has_partial_line = _ends_mid_line(path)  # written by an earlier emitter that was killed
         self._file = open(path, "ab", buffering=0)  # noqa: SIM115
+        sync_folder(path.parent)
 
     def set_listener(self, listener: Callable[[Event], None]) -> None:
         """Call `listener` with every event from now on, in order, from any thread. It must not block."""

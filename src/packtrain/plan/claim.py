@@ -21,7 +21,7 @@ import fcntl
 import os
 from pathlib import Path
 
-from packtrain.fileutil import lock_exclusive, temporary_path
+from packtrain.fileutil import durable_mkdir, lock_exclusive, sync_folder, temporary_path
 from packtrain.plan.run_folder import AttemptFolder
 
 _HANDED_OVER = b"handed over\n"
@@ -32,7 +32,7 @@ def acquire_claim(path: Path) -> int | None:
 
     The caller must keep the descriptor open until it ends.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
+    durable_mkdir(path.parent)
     own_file = temporary_path(path)
     claim_fd = os.open(own_file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644)
     lock_exclusive(claim_fd)
@@ -40,6 +40,7 @@ def acquire_claim(path: Path) -> int | None:
     is_first = _publish_claim(own_file, path)
     own_file.unlink(missing_ok=True)
     if is_first:
+        sync_folder(path.parent)  # its content means nothing after a power cut, but the attempt must not start again
         return claim_fd
     os.close(claim_fd)
     return _take_over(path)
@@ -55,10 +56,10 @@ def is_claimed(attempt_folder: AttemptFolder) -> bool:
     return attempt_folder.claim.exists()
 
 
-def is_claim_held(attempt_folder: AttemptFolder) -> bool:
-    """Return True while the agent, or the guard that ends its steps, is alive."""
+def is_claim_held(attempt_folder: AttemptFolder, execution: int = 1) -> bool:
+    """Return True while the agent of an execution, or the guard that ends its steps, is alive."""
     try:
-        with open(attempt_folder.claim, "rb") as file:
+        with open(attempt_folder.execution_claim(execution), "rb") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except FileNotFoundError:
         return False

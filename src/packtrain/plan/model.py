@@ -83,6 +83,7 @@ class Input:
     mode: str = "stage"  # stage, stream
     transfer: str = "auto"  # auto, condor, plugin, agent
     chmod: Optional[int] = None
+    snapshot: bool = False  # the run has a copy of its files
     index: Optional[RemoteFile] = (
         None  # with `mode: stream`: the index of the samples in `files`, which are the archives
     )
@@ -227,6 +228,7 @@ class EnvironmentConfig:
     container: Optional[Container] = None
     setup: str = ""  # shell lines before each command, e.g. `module load`
     path: tuple[str, ...] = ()  # prepended to PATH
+    inherit: tuple[str, ...] = ()  # names or patterns of variables of the shell in which packtrain was called
 
 
 @dataclass(frozen=True)
@@ -257,8 +259,10 @@ class RunAction:
     container: Optional[Container] = None
     env: tuple[EnvVar, ...] = ()
     work_dir: str = ""  # absolute, or relative to the sandbox; empty: the sandbox
-    stdout: str = ""  # file below the output folder that also receives the output
+    stdout: str = ""  # file that also receives the output: below the output folder, or absolute with ${VARIABLES}
     stderr: str = ""
+    append_logs: bool = False  # append to absolute `stdout` and `stderr`
+    stop_signal: str = ""  # announces the end: B:USR1 to the shell, USR1 to its programs; empty: SIGTERM to all
     collect: tuple[CollectedOutput, ...] = ()  # files that become outputs when the command has ended
     kind: str = field(default="run", init=False)
 

@@ -8,9 +8,10 @@
   htcondor/                         runs on HTCondor only: run_settings.json, ATTEMPT.sub and .items (what was
                                     submitted, named by its first attempt), event.log, skeleton/ (empty copies of all
                                     outputs), inputs/ (inputs that the access point sends)
-  slurm/                            runs on Slurm only: NAME.sh and NAME.json (what was submitted, by job name),
-                                    status.jsonl (what Slurm reported)
+  slurm/                            runs on Slurm only: run_settings.json, NAME.sh and NAME.json (what was submitted,
+                                    by job name), status.jsonl (what Slurm reported)
   indexes/                          indexes of inputs with `mode: stream`
+  snapshots/N/NAME                  copies of inputs with `snapshot: true`
   secrets/NAME                      0700, files 0600; removed when the run ends
   jobs/JOB/
     plan.json                       the plan with this job only, for its agents
@@ -126,6 +127,10 @@ class RunFolder:
     @property
     def indexes(self) -> Path:
         return self.root / "indexes"
+
+    @property
+    def snapshots(self) -> Path:
+        return self.root / "snapshots"
 
     @property
     def notify(self) -> Path:

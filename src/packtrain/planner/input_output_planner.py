@@ -63,6 +63,7 @@ def _plan_input(
         mode=spec.mode,
         transfer="plugin" if spec.plugin and context.plan_context.engine == _PLUGIN_ENGINE else spec.transfer,
         chmod=chmod,
+        snapshot=spec.file is not None and spec.file.snapshot,
     )
 
 
@@ -229,11 +230,15 @@ def _osdf_location(spec: inputs_outputs.OsdfLocation, key_path: KeyPath, context
     return plan.Location(url, token=context.register_optional_secret(spec.token, (*key_path, "token")))
 
 
-def _file_contents(spec: inputs_outputs.LocalPath, key_path: KeyPath, context: JobContext) -> _InputContents:
+def _file_contents(spec: inputs_outputs.LocalInput, key_path: KeyPath, context: JobContext) -> _InputContents:
     path = resolve_path(context.base_dir, context.fill_placeholders(spec.path))
     location = plan.Location(path.as_uri())
     kind, reason = classify_path(path)
     if kind == FOLDER:
+        if spec.snapshot:
+            context.report.error(
+                (*key_path, "snapshot"), f"{path} is a folder; only a file can be copied", "remove the key"
+            )
         return _InputContents(prefix=location)
     if kind != FILE:
         message = f"{path} {reason or 'is neither a file nor a folder'}"

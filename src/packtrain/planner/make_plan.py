@@ -219,8 +219,13 @@ def _fill_output_path(path: str, key_path: KeyPath, context: JobContext) -> str:
 
 def _plan_environment(workflow: Workflow, context: JobContext) -> plan.EnvironmentConfig:
     spec = workflow.environment
+    if spec.inherit and context.plan_context.engine == "htcondor":
+        message = "jobs on HTCondor do not get variables of your shell (environment.inherit)"
+        hint = "name the variables in `env`, and run batch scripts on Slurm"
+        context.report.error(("environment", "inherit"), message, hint)
     return plan.EnvironmentConfig(
         container=plan_container(spec.container, ("environment", "container"), context),
         setup=context.fill_command(spec.setup),
         path=tuple(map(context.fill_placeholders, spec.path)),
+        inherit=spec.inherit,
     )

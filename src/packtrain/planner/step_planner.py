@@ -101,9 +101,9 @@ class StepPlanner:
         self, spec: steps.RunAction, step_resources: steps.StepResources | None, key_path: KeyPath
     ) -> plan.RunAction:
         self._check_host_run(spec, key_path)
-        if spec.collect and (spec.work_dir or "/").startswith("/"):
+        if spec.collect and not self._has_own_work_dir(spec):
             collect_path = (*key_path, "collect")
-            message = f"{format_key_path(collect_path)} needs a workDir of its own below $STORAGE_PATH"
+            message = f"{format_key_path(collect_path)} needs a workDir of its own that exists outside of the container"
             self._context.report.error(collect_path, message, "set `workDir: work`")
         return plan.RunAction(
             command=self._context.fill_command(spec.command),
@@ -112,12 +112,25 @@ class StepPlanner:
             container=plan_container(spec.container, (*key_path, "container"), self._context),
             env=self.plan_env(spec.env, (*key_path, "env")),
             work_dir=spec.work_dir or "",
-            stdout=self._fill_relative_path(spec.stdout, (*key_path, "stdout")),
-            stderr=self._fill_relative_path(spec.stderr, (*key_path, "stderr")),
+            stdout=self._fill_log_path(spec.stdout, (*key_path, "stdout")),
+            stderr=self._fill_log_path(spec.stderr, (*key_path, "stderr")),
+            append_logs=spec.append_logs,
+            stop_signal=spec.stop_signal or "",
             collect=tuple(
                 self._plan_collected_output(output, (*key_path, "collect", i)) for i, output in enumerate(spec.collect)
             ),
         )
+
+    def _has_own_work_dir(self, spec: steps.RunAction) -> bool:
+        is_absolute = (spec.work_dir or "").startswith("/")
+        return bool(spec.work_dir) and not (is_absolute and self._is_in_container(spec))
+
+    def _is_in_container(self, spec: steps.RunAction) -> bool:
+        return bool(spec.container or self._context.has_container) and not self._context.plan_context.no_container
+
+    def _fill_log_path(self, path: str | None, key_path: KeyPath) -> str:
+        is_absolute = (path or "").startswith("/")
+        return self._context.fill_placeholders(path or "") if is_absolute else self._fill_relative_path(path, key_path)
 
     def _plan_collected_output(self, spec: steps.CollectedOutput, key_path: KeyPath) -> plan.CollectedOutput:
         return plan.CollectedOutput(
@@ -143,8 +156,7 @@ class StepPlanner:
             work_dir_path = (*key_path, "workDir")
             message = f"{format_key_path(work_dir_path)} {spec.work_dir} may not exist without the container"
             self._context.report.warning(work_dir_path, message)
-        in_container = (spec.container or self._context.has_container) and not no_container
-        if not in_container and (not spec.command.strip() or spec.shell == "ENTRYPOINT"):
+        if not self._is_in_container(spec) and (not spec.command.strip() or spec.shell == "ENTRYPOINT"):
             message = f"{format_key_path(key_path)} uses the image's entrypoint, but the step runs without a container"
             self._context.report.error((*key_path, "command"), message, "give a command")
 

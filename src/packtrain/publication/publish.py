@@ -21,6 +21,7 @@ from packtrain.fileutil import atomic_write
 from packtrain.plan import ManifestEntry, OutputManifest, RunFolder
 from packtrain.plan.output_manifest import MANIFEST_NAME, staged_name, staging_folder
 from packtrain.publication.destination import Destination, JobOutputs, is_reserved
+from packtrain.transfer.integrity.digests import sha256_file
 from packtrain.transfer.upload import upload_folder
 from packtrain.transfer.urls import is_http, redact_url
 
@@ -124,9 +125,9 @@ def _upload_to_url(outputs: JobOutputs, attempt_id: str, emitter: str) -> Public
     staging = attempt_output / staging_folder(outputs.run, outputs.job.id, emitter)
     manifest = _read_manifest(outputs, emitter, lambda name: (attempt_output / name).read_text(encoding="utf-8"))
     for entry in manifest.entries:
-        n_bytes = (staging / "files" / entry.path).stat().st_size
-        if n_bytes != entry.bytes:
-            raise FailedError("upload_failed", f"{entry.path} has {n_bytes} bytes instead of {entry.bytes}")
+        path = staging / "files" / entry.path
+        if path.stat().st_size != entry.bytes or sha256_file(path) != entry.sha256:
+            raise OutputsGoneError(f"{path} is not the file that the agent listed")
     uploaded = upload_folder(
         staging / "files",
         outputs.output,

@@ -11,6 +11,7 @@ from typing import Any
 
 from packtrain import __version__
 from packtrain.report.analysis.findings import Finding
+from packtrain.report.analysis.resource_use import cpu_efficiency, memory_efficiency
 from packtrain.report.analysis.statistics import JobSummary, ReportStats
 from packtrain.report.analysis.time_accounting import US_PER_S, ExecutionTimeUse, JobTimeUse, TimeUse
 from packtrain.report.history import JobHistory, Phase
@@ -93,7 +94,8 @@ def executions_to_csv(jobs: Iterable[JobTimeUse]) -> str:
     time_uses = [f"{json_key(use)}_s" for use in TimeUse]
     header = (
         "job", "execution", "outcome", "category", "site", "node", "started_at", "duration_s", "gpus",
-        "input_bytes", "output_bytes", *phases, *time_uses, "reason",
+        "input_bytes", "output_bytes", "pool_state", "cpu_efficiency", "memory_efficiency", *phases, *time_uses,
+        "reason",
     )  # fmt: skip
     return _to_csv(header, (_execution_row(job, execution) for job in jobs for execution in job.executions))
 
@@ -103,6 +105,8 @@ def _execution_row(job: JobTimeUse, execution_time: ExecutionTimeUse) -> Iterato
     yield from (job.job.id, record.number, record.outcome.value, record.category.value, record.site)
     yield from (record.node, _format_seconds(record.start), _format_seconds(record.duration_s), f"{record.gpus:g}")
     yield from ("" if size is None else size for size in (record.input_bytes, record.output_bytes))
+    efficiencies = (cpu_efficiency(record), memory_efficiency(record))
+    yield from (record.pool_state, *("" if ratio is None else f"{ratio:.4f}" for ratio in efficiencies))
     yield from (_format_seconds(record.seconds_in(phase)) for phase in _SLOT_PHASES)
     yield from (_format_seconds(execution_time.time_use_us.get(use, 0) / US_PER_S) for use in TimeUse)
     yield record.reason

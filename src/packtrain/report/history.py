@@ -59,6 +59,17 @@ class InputTransfer:
 
 
 @dataclass(frozen=True, slots=True)
+class ResourceUse:
+    """What an execution requested and what it used. None means unknown."""
+
+    cpus: float | None = None
+    cpu_s: float | None = None  # CPU time
+    memory_bytes: float | None = None  # requested
+    peak_memory_bytes: float | None = None
+    time_limit_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class ExecutionRecord:
     """One session of a job on a slot."""
 
@@ -75,6 +86,8 @@ class ExecutionRecord:
     output_bytes: int | None = None
     # Seconds of EXECUTE, from its beginning, from which a later execution resumed or with which the job succeeded.
     retained_compute_s: float = 0.0
+    pool_state: str = ""  # the pool's own word for how it ended, e.g. Slurm's TIMEOUT
+    resource_use: ResourceUse | None = None
 
     @property
     def start(self) -> float:
@@ -124,7 +137,7 @@ class JobHistory:
     """All jobs of one source, and what is missing from that source."""
 
     name: str  # shown in titles
-    kind: str  # run, log, table, simulation
+    kind: str  # run, log, accounting, table, simulation
     jobs: tuple[JobRecord, ...]
     problems: tuple[ReadProblem, ...] = ()  # the first ones
     n_skipped: int = 0  # number of unreadable entries in total

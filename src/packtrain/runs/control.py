@@ -13,7 +13,7 @@ from pathlib import Path
 from packtrain import notifications, services
 from packtrain.engines.htcondor import supervisor_job
 from packtrain.engines.htcondor.run_settings import RunSettings
-from packtrain.errors import UnavailableError
+from packtrain.errors import UnavailableError, UsageError
 from packtrain.events import Event, kinds, new_emitter_id
 from packtrain.plan import RunFolder
 from packtrain.runs.secrets import delete_secrets
@@ -30,6 +30,26 @@ def start_detached_supervisor(run_info: RunInfo, store: SqliteStore, *, reopen: 
     if run_info.engine == "htcondor":
         return _submit_supervisor_job(run_info, store, _supervise_command(run_info, store, reopen))
     return _start_process(run_info, store, _supervise_command(run_info, store, reopen), subprocess.DEVNULL).pid
+
+
+def submit_slurm_supervisor(run_info: RunInfo, store: SqliteStore, *, reopen: bool) -> str:
+    """Submit the supervisor of a run as a Slurm job and return the job's number. It may have to wait for a node.
+
+    Raises:
+        UsageError: The run is not on Slurm.
+        FailedError: Slurm rejects the job.
+        UnavailableError: Slurm does not answer.
+    """
+    from packtrain.engines.slurm.supervisor_job import submit_supervisor  # imports the settings, which need pydantic
+
+    if run_info.engine != "slurm":
+        raise UsageError(f"--detach=job submits a Slurm job, but the run {run_info.run} is on {run_info.engine}")
+    folder = RunFolder(run_info.folder)
+    environ = {**os.environ, "PACKTRAIN_STORE": str(store.path.absolute())}
+    command = [*_supervise_command(run_info, store, reopen), "--in-job"]
+    job = submit_supervisor(run_info.run, folder, command, environ, _secret_env_vars(folder))
+    _logger.info("the supervisor of %s is the Slurm job %s", run_info.run, job)
+    return job
 
 
 def start_owned_supervisor(run_info: RunInfo, store: SqliteStore, *, reopen: bool) -> subprocess.Popen[bytes]:
@@ -71,7 +91,7 @@ def _submit_supervisor_job(run_info: RunInfo, store: SqliteStore, command: list[
     supervisor_job.reject_getenv(RunSettings.read(folder.htcondor / "run_settings.json"))
     environ = {**os.environ, "PACKTRAIN_STORE": str(store.path.absolute())}
     job = supervisor_job.submit_supervisor(
-        run_info.run, folder, [*command, "--in-schedd"], environ, _secret_env_vars(folder)
+        run_info.run, folder, [*command, "--in-job"], environ, _secret_env_vars(folder)
     )
     deadline = time.monotonic() + _SUPERVISOR_START_TIMEOUT_S
     while (lease := store.get_lease(run_info.run)) is None or (previous and lease.epoch == previous.epoch):

@@ -6,6 +6,7 @@ import time
 
 from packtrain import services
 from packtrain.engines.htcondor.run_settings import RunSettings, SitePreferences
+from packtrain.engines.slurm import run_settings as slurm_settings
 from packtrain.plan import RunFolder, read_plan
 from packtrain.store import RunInfo, SqliteStore
 from packtrain.supervise.policies import PolicyConfig
@@ -26,7 +27,11 @@ def make_explain_context(store: SqliteStore, run_info: RunInfo) -> ExplainContex
 
 def _load_initially_avoided(run_info: RunInfo) -> dict[str, str]:
     """Return the sites and nodes that the run avoids since it was created, with the reasons."""
-    path = RunFolder(run_info.folder).htcondor / "run_settings.json"
+    folder = RunFolder(run_info.folder)
+    slurm_path = folder.slurm / slurm_settings.SETTINGS_FILE
+    if slurm_path.exists():
+        return dict(slurm_settings.RunSettings.read(slurm_path).avoid_nodes)
+    path = folder.htcondor / "run_settings.json"
     preferences = RunSettings.read(path).site_preferences if path.exists() else SitePreferences()
     return {**preferences.avoid_sites, **preferences.avoid_nodes}
 

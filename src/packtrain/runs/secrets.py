@@ -5,10 +5,12 @@ The planner is imported inside functions, because it imports pydantic, which mos
 
 from __future__ import annotations
 
+import os
 import shutil
 
 from packtrain.errors import UsageError
-from packtrain.plan import RunFolder, SecretOrStr
+from packtrain.plan import RunFolder, SecretOrStr, read_plan
+from packtrain.plan.secret_files import INHERITED_VARIABLES, write_inherited_variables
 from packtrain.state import RunState
 from packtrain.store import RunInfo
 from packtrain.transfer.api import SecretResolver
@@ -28,6 +30,9 @@ def reload_secrets(run_info: RunInfo) -> None:
     if resolved.diagnostics:
         raise UsageError(str(resolved.diagnostics[0]))
     write_secrets(folder.secrets, resolved.values)
+    has_inherited = any(job.environment.inherit for job in read_plan(folder.plan).jobs)
+    if has_inherited and not (folder.secrets / INHERITED_VARIABLES).exists():
+        write_inherited_variables(folder.secrets, os.environ)
 
 
 def _literal_secret_error(run_info: RunInfo, key_path: str) -> UsageError:

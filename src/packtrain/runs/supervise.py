@@ -26,7 +26,7 @@ def supervise_run(
     store: SqliteStore,
     *,
     reopen_after_epoch: int | None = None,
-    in_schedd: bool = False,
+    in_job: bool = False,
     until_stdin_closes: bool = False,
 ) -> list[str]:
     """Supervise a run in this process until every job has a result.
@@ -35,7 +35,7 @@ def supervise_run(
         run_info: The run.
         store: The store.
         reopen_after_epoch: Give jobs a new attempt budget, unless a supervisor after this lease epoch has done so.
-        in_schedd: This process is a job of the schedd: TERM hands over, USR1 stops the jobs.
+        in_job: This process is a job of the schedd or of Slurm: TERM hands over, USR1 stops the jobs.
         until_stdin_closes: Stop the run when standard input is closed.
 
     Returns:
@@ -44,9 +44,9 @@ def supervise_run(
     Raises:
         UnavailableError: The run has another supervisor, or a service does not respond.
     """
-    lease = _wait_for_lease(store, run_info.run, LEASE_TTL_S if in_schedd else 0.0)
+    lease = _wait_for_lease(store, run_info.run, LEASE_TTL_S if in_job else 0.0)
     supervisor = services.make_supervisor(run_info, store, lease)
-    _install_signal_handlers(supervisor, in_schedd)
+    _install_signal_handlers(supervisor, in_job)
     if until_stdin_closes:
         _stop_at_end_of(sys.stdin.fileno(), supervisor)
     reopen = reopen_after_epoch is not None and not _was_reopened_after(store, run_info.run, reopen_after_epoch)
@@ -75,11 +75,11 @@ def has_other_supervisor(run_info: RunInfo, store: SqliteStore, error: Unavailab
     return other or isinstance(error, LeaseLostError)
 
 
-def _install_signal_handlers(supervisor: Supervisor, in_schedd: bool) -> None:
-    """Stop the jobs on INT and USR1. In a schedd, TERM only hands over: it restarts the supervisor after a shutdown."""
+def _install_signal_handlers(supervisor: Supervisor, in_job: bool) -> None:
+    """Stop the jobs on INT and USR1. In a job, TERM only hands over: the pool starts the supervisor again."""
     signal.signal(signal.SIGINT, lambda *_: supervisor.stop())
     signal.signal(signal.SIGUSR1, lambda *_: supervisor.stop())
-    signal.signal(signal.SIGTERM, lambda *_: supervisor.hand_over() if in_schedd else supervisor.stop())
+    signal.signal(signal.SIGTERM, lambda *_: supervisor.hand_over() if in_job else supervisor.stop())
 
 
 def _stop_at_end_of(pipe: int, supervisor: Supervisor) -> None:

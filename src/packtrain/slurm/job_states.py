@@ -61,6 +61,7 @@ JOB_STATES: dict[str, StateMeaning] = {
     "REQUEUE_HOLD": StateMeaning(_P),
     "RESV_DEL_HOLD": StateMeaning(_P),
     "SPECIAL_EXIT": StateMeaning(_P),
+    "EXPEDITING": StateMeaning(_P),
     "CONFIGURING": StateMeaning(_P),  # nodes are booting; the job's program has not started
     "POWER_UP_NODE": StateMeaning(_P),
     "RUNNING": StateMeaning(_R),
@@ -125,14 +126,45 @@ PENDING_REASONS: dict[str, ReasonMeaning] = {
     "DeadLine": ReasonMeaning("the job cannot end before its deadline", GIVE_UP, "pool_time_limit"),
     "DependencyNeverSatisfied": ReasonMeaning("a job that this one depends on failed", GIVE_UP, "submit_rejected"),
     "ReservationDeleted": ReasonMeaning("the reservation was deleted", WAIT),
+    "ReservationInvalid": ReasonMeaning("the reservation is not valid any more", WAIT),
+    "PartitionConfig": ReasonMeaning("the partition does not permit what the job requests", GIVE_UP, "submit_rejected"),
+    "MaxMemPerLimit": ReasonMeaning(
+        "the job requests more memory for each CPU or node than the site allows", GIVE_UP, "submit_rejected"
+    ),
+    "SystemFailure": ReasonMeaning("Slurm itself failed to start the job", RELEASE, "evicted"),
+    "SchedDefer": ReasonMeaning("Slurm defers the scheduling of new jobs"),
+    "AccountingPolicy": ReasonMeaning("a limit of the accounting database is reached"),
+    "QOSUsageThreshold": ReasonMeaning("the QOS has used up its share"),
+    "BurstBufferOperation": ReasonMeaning("waits for the burst buffer"),
+    "MpiPortsBusy": ReasonMeaning("waits for free network ports for MPI"),
+    "NvidiaImexChannels": ReasonMeaning("waits for a free channel of the GPUs' interconnect"),
+    "FedJobLock": ReasonMeaning("another cluster of the federation considers the job"),
+    # Of jobs that have ended and are requeued next:
+    "OutOfMemory": ReasonMeaning("the job used more memory than it requested"),
+    "TimeLimit": ReasonMeaning("the job reached its time limit"),
+    "NonZeroExitCode": ReasonMeaning("the job ended with an error"),
+    "RaisedSignal": ReasonMeaning("a signal ended the job"),
 }
-# Families of limits: the account's, the user's association's, and the QOS's.
+# Families of limits: the account's, the user's association's, and the QOS's. A job beyond a limit for one job never
+# starts.
 _LIMIT_REASONS = (
-    (re.compile(r"(Assoc|QOS)(Max|Grp)\w*Submit\w*"), "the limit of submitted jobs is reached"),
-    (re.compile(r"(Assoc|QOS)(Max|Grp)\w*Jobs?\w*"), "the limit of running jobs is reached"),
-    (re.compile(r"(Assoc|QOS)(Max|Grp)\w*(GRES|Gpu|GPU)\w*"), "the limit of GPUs is reached"),
-    (re.compile(r"(Assoc|QOS)(Max|Grp)\w*(Wall|Minutes)\w*"), "the limit of run time is reached"),
-    (re.compile(r"(Assoc|QOS|Max|Grp)\w*(Cpu|CPU|Mem|Node|Billing|Jobs|Limit)\w*"), "a limit of resources is reached"),
+    (re.compile(r"QOSMin\w*"), "the job requests less than the minimum of its QOS", GIVE_UP),
+    (
+        re.compile(r"(Assoc|QOS)Max\w*Per(Job|Node)\w*"),
+        "the job requests more than its account or QOS allows for one job",
+        GIVE_UP,
+    ),
+    (re.compile(r"(Assoc|QOS)(Max|Grp)\w*Submit\w*"), "the limit of submitted jobs is reached", ""),
+    (re.compile(r"(Assoc|QOS)(Max|Grp)\w*Jobs?\w*"), "the limit of running jobs is reached", ""),
+    (re.compile(r"(Assoc|QOS)(Max|Grp)\w*(GRES|Gpu|GPU)\w*"), "the limit of GPUs is reached", ""),
+    (re.compile(r"(Assoc|QOS)(Max|Grp)\w*(Wall|Minutes)\w*"), "the limit of run time is reached", ""),
+    (
+        re.compile(
+            r"(Assoc|QOS|Max|Grp)\w*(Cpu|CPU|Mem|Node|Billing|Jobs|Limit|GRES|License|BB|Energy|Wall|Minutes|Unknown)\w*"
+        ),
+        "a limit of resources is reached",
+        "",
+    ),
 )
 
 
@@ -149,7 +181,7 @@ def reason_meaning(reason: str) -> ReasonMeaning:
     suffix = f" ({details.strip()})" if details.strip() else ""
     if known := PENDING_REASONS.get(name):
         return ReasonMeaning(known.message + suffix, known.hold_action, known.failure_kind)
-    for pattern, message in _LIMIT_REASONS:
+    for pattern, message, action in _LIMIT_REASONS:
         if pattern.fullmatch(name):
-            return ReasonMeaning(f"{message} ({reason})")
+            return ReasonMeaning(f"{message} ({reason})", action, "submit_rejected" if action else "held")
     return ReasonMeaning(f"Slurm's reason is {reason}")

@@ -77,7 +77,7 @@ def _parse_row(row: dict[str, str], reason: str) -> TaskStatus:
         exit_code=parse_exit_code(row["exit_code"]),
         partition=row["Partition"],
         node="" if row["NodeList"] in _UNSET else row["NodeList"],
-        started_at=_parse_time(row["StartTime"]),
+        started_at=parse_time(row["StartTime"]),
     )
 
 
@@ -100,6 +100,7 @@ def _parse_int(text: str) -> int | None:
     return int(text) if text.isascii() and text.isdigit() else None
 
 
-def _parse_time(text: str) -> float | None:
+def parse_time(text: str) -> float | None:
+    """Return a Unix time that a command printed with SLURM_TIME_FORMAT=%s, or None."""
     value = _parse_int(text)
     return float(value) if value else None

@@ -13,6 +13,7 @@ from typing import Any
 
 from packtrain.errors import FormatError, LeaseLostError, UnavailableError
 from packtrain.events import Event
+from packtrain.fileutil import durable_mkdir
 from packtrain.state.site_history import MAX_AGE_S, SiteObservation
 from packtrain.store.api import JournalCursor, Lease, RunInfo, StoredEvent
 from packtrain.store.location import file_system_type, is_network_file_system
@@ -39,7 +40,7 @@ class SqliteStore:
     ) -> None:
         self.path, self._clock, self._busy_timeout_s = path, clock, busy_timeout_s
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
+            durable_mkdir(path.parent)
             self._db = sqlite3.connect(path, timeout=busy_timeout_s, isolation_level=None)
             self._initialize()
         except (OSError, sqlite3.OperationalError) as error:
@@ -51,7 +52,7 @@ class SqliteStore:
 
     def _initialize(self) -> None:
         self._set_journal_mode("DELETE" if is_network_file_system(file_system_type(self.path)) else "WAL")
-        self._db.execute("PRAGMA synchronous = NORMAL")
+        self._db.execute("PRAGMA synchronous = EXTRA")  # a decision survives a power cut before it is acted on
         version = self._db.execute("PRAGMA user_version").fetchone()[0]
         if version not in (0, STORE_VERSION):
             raise FormatError(

@@ -4,10 +4,10 @@
 `create_run` writes the run's folder and adds it to the store. Start reading at `prepare.prepare`.
 """
 
-from packtrain.condor.submitfile import load_submit_file
 from packtrain.spec.diagnostics import WorkflowError
 from packtrain.spec.models.workflow import workflow_json_schema
 from packtrain.submission.create_run import create_run
+from packtrain.submission.load_workflow import convert_file
 from packtrain.submission.prepare import Goal, Submission, prepare
 from packtrain.submission.progress import Progress
 
@@ -16,8 +16,8 @@ __all__ = [
     "Progress",
     "Submission",
     "WorkflowError",
+    "convert_file",
     "create_run",
-    "load_submit_file",
     "prepare",
     "workflow_json_schema",
 ]

@@ -1,4 +1,4 @@
-"""Load the workflow of a submission: a workflow file, a submit file, or a document that a program made."""
+"""Load the workflow of a submission: a workflow file, a submit file or batch script, or a document of a program."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from typing import Any
 
 from packtrain.condor.submitfile import is_submit_file, load_submit_file
 from packtrain.errors import UsageError
+from packtrain.slurm.batchfile.convert import is_batch_file, load_batch_file
+from packtrain.spec.converted_file import ConvertedFile
 from packtrain.spec.diagnostics import SourceMap
 from packtrain.spec.load import LoadResult, load_workflow_file, validate_workflow
 from packtrain.spec.yaml_loader import YamlDocument
@@ -23,7 +25,7 @@ def load_workflow(
     """Load a workflow.
 
     Args:
-        source: The path of a workflow file or submit file, or a mapping with the keys of a workflow file.
+        source: The path of a workflow file, submit file or batch script, or a mapping with the keys of a workflow file.
         expect: Files that the outputs must contain, in addition to those of the workflow.
         matrix: Replaces the matrix of the workflow.
     """
@@ -32,11 +34,24 @@ def load_workflow(
         document = YamlDocument({**_to_json_values(source), **overrides}, SourceMap(), ())
         return validate_workflow(document).with_expected_outputs(expect)
     path = Path(source)
-    if is_submit_file(path):
+    converted = convert_file(path, expect)
+    if converted is not None:
         if overrides:
-            raise UsageError(f"{path} is a submit file and has no matrix; `packtrain convert` makes a workflow of it")
-        return load_submit_file(path, expect).load_result
+            raise UsageError(f"{path} has no matrix that can be replaced; `packtrain convert` makes a workflow of it")
+        return converted.load_result
     return load_workflow_file(path, overrides).with_expected_outputs(expect)
+
+
+def convert_file(path: Path, expect: tuple[str, ...] = ()) -> ConvertedFile | None:
+    """Convert a submit file or batch script. Return None if the file is neither.
+
+    Args:
+        path: The file.
+        expect: Files that the outputs must contain.
+    """
+    if is_batch_file(path):
+        return load_batch_file(path, expect)
+    return load_submit_file(path, expect) if is_submit_file(path) else None
 
 
 def find_workflow_dir(source: WorkflowSource) -> Path:

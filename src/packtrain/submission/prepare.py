@@ -22,6 +22,9 @@ from packtrain.engines.htcondor.run_settings import RunSettings
 from packtrain.engines.htcondor.run_setup import find_problems, make_run_settings
 from packtrain.engines.htcondor.shell_runner import RunnerChoice, choose_runner
 from packtrain.engines.htcondor.supervisor_job import reject_getenv
+from packtrain.engines.slurm.run_settings import RunSettings as SlurmRunSettings
+from packtrain.engines.slurm.run_setup import set_up_run
+from packtrain.engines.slurm.slurm_client import SlurmClient
 from packtrain.indexing import get_or_build_index
 from packtrain.indexing.existing import index_cache_dir
 from packtrain.plan import Input, Plan, RunFolder
@@ -66,6 +69,7 @@ class Submission:
     secret_sources: Mapping[str, SecretSource] = field(repr=False)
     secret_values: Mapping[str, str] = field(repr=False)
     run_settings: RunSettings | None = None  # for HTCondor
+    slurm_settings: SlurmRunSettings | None = None
     without_agent: bool = False  # the image has no Python, so jobs run without the agent
     index_paths: tuple[Path, ...] = ()  # indexes of streamed inputs; the run gets copies
 
@@ -88,8 +92,9 @@ def prepare(
     """Load, check and plan a workflow.
 
     Args:
-        workflow: The path of a workflow file or submit file, or a mapping with the keys of a workflow file.
-        engine: The name of the engine, `local` or `htcondor`.
+        workflow: The path of a workflow file, submit file or batch script, or a mapping with the keys of a workflow
+            file.
+        engine: The name of the engine, `local`, `htcondor` or `slurm`.
         goal: How far to go.
         progress: Receives diagnostics as they are found, the summary of the plan, and the progress of slow steps.
         matrix: Replaces the matrix of the workflow.
@@ -121,7 +126,7 @@ def prepare(
         facts = replace(facts, without_agent=runner.without_agent)
     plan = complete_plan(draft.plan, facts)
     summary = summarize_plan(plan, facts.preflight)
-    settings = None
+    settings, slurm_settings = None, None
     if goal >= Goal.DRY_RUN and engine != "local":
         user_config = load_user_config().htcondor
         submit_commands = user_config.submit_commands if engine == "htcondor" else {}
@@ -129,6 +134,11 @@ def prepare(
         if engine == "htcondor":
             settings = make_run_settings(plan, user_config, summary.disk_bytes, site_history)
             diagnostics.add((*runner.problems, *find_problems(plan, settings, CondorClient(), draft.source_map)))
+        if engine == "slurm":
+            slurm_config, cluster = load_user_config().slurm, SlurmClient().read_config()
+            setup = set_up_run(plan, slurm_config, cluster, summary.disk_bytes, site_history, draft.source_map)
+            slurm_settings = setup.settings
+            diagnostics.add(setup.problems)
         diagnostics.raise_errors()
         if settings and detach:
             reject_getenv(settings)
@@ -145,6 +155,7 @@ def prepare(
         secret_sources=draft.secret_sources,
         secret_values=draft.secret_values,
         run_settings=settings,
+        slurm_settings=slurm_settings,
         without_agent=facts.without_agent,
         index_paths=tuple(dict.fromkeys(index.path for index in facts.indexes.values())),
     )

@@ -9,6 +9,7 @@ import os
 import socket
 from pathlib import Path
 
+from packtrain.fileutil import boot_id
 from packtrain.store import Lease, Store
 
 LEASE_TTL_S = 30.0
@@ -30,12 +31,11 @@ def process_identity(pid: int) -> str:
     Process ids are reused. A process id together with its start time, boot id and PID namespace is not.
     """
     try:
-        boot_id = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
         start_time = stat.rpartition(")")[2].split()[19]
     except (OSError, IndexError):
         return ""
-    return f"{pid}/{start_time}/{boot_id}/{_pid_namespace()}"
+    return f"{pid}/{start_time}/{boot_id()}/{_pid_namespace()}"
 
 
 def _pid_namespace() -> str:

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from packtrain.fileutil import sync_folder
+from packtrain.fileutil import durable_mkdir, sync_file, sync_folder
 from packtrain.torch.metrics import append_line
 from packtrain.torch.training_state import StateDict, find_problem
 
@@ -69,7 +69,7 @@ class CheckpointFiles:
             is_best: Whether it also becomes the best checkpoint.
         """
         temporary = self._temporary_path(str(os.getpid()))
-        self.latest.parent.mkdir(parents=True, exist_ok=True)
+        durable_mkdir(self.latest.parent)
         try:
             _save_and_fsync(state, temporary)
             if is_best:
@@ -126,6 +126,7 @@ class CheckpointFiles:
             os.link(source, link)
         except OSError:
             shutil.copyfile(source, link)
+            sync_file(link)
         link.replace(target)
 
 

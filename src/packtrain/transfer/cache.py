@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from packtrain.errors import FailedError, NotFoundError, TransferError, UnavailableError
-from packtrain.fileutil import atomic_write, is_same_file
+from packtrain.fileutil import atomic_write, is_same_file, sync_file
 from packtrain.plan import Digest, RemoteFile
 from packtrain.transfer.api import ObjectInfo, SecretResolver
 from packtrain.transfer.engine.fetch_request import FetchRequest
@@ -82,6 +82,7 @@ class DownloadCache:
         check_cancelled: CancelCheck,
         on_progress: ProgressCallback,
         checksums: BlockChecksums | None = None,
+        max_unsized_bytes: int | None = None,
     ) -> FetchResult:
         """Copy an object from the cache to `target`, and download it first if necessary.
 
@@ -99,6 +100,7 @@ class DownloadCache:
             check_cancelled,
             on_progress,
             checksums,
+            max_unsized_bytes=max_unsized_bytes,
         )
         with contextlib.suppress(OSError):  # an unusable cache is bypassed
             result = self._get_via_cache(request, target)
@@ -324,6 +326,7 @@ def _run_fetch(request: FetchRequest, target: Path) -> FetchResult:
         check_cancelled=request.check_cancelled,
         on_progress=request.on_progress,
         checksums=request.checksums,
+        max_unsized_bytes=request.max_unsized_bytes,
     )
 
 
@@ -336,8 +339,7 @@ def _with_known_digest(remote_file: RemoteFile, checksums: BlockChecksums | None
 
 def _publish(temporary: Path, path: Path) -> None:
     """Sync a file to disk and then rename it: complete entries are trusted, even after a crash of the machine."""
-    with open(temporary, "rb") as file:
-        os.fdatasync(file.fileno())
+    sync_file(temporary)
     temporary.replace(path)
 
 

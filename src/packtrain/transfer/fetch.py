@@ -60,6 +60,7 @@ def fetch(
     on_progress: ProgressCallback,
     checksums: BlockChecksums | None = None,
     on_snapshot: SnapshotCallback | None = None,
+    max_unsized_bytes: int | None = None,
 ) -> FetchResult:
     """Download a file to `target`, which appears only when it is complete and verified.
 
@@ -72,13 +73,21 @@ def fetch(
         on_progress: Receives the bytes done and the total.
         checksums: Verifies each block as it arrives.
         on_snapshot: Receives the speed of each source twice a second.
+        max_unsized_bytes: Limit for a file whose size no server announces; None: the free disk space.
 
     Raises:
         FailedError: The file could not be downloaded or verified.
     """
     check_digest_computable(remote_file.name, remote_file.digest)
     request = FetchRequest(
-        remote_file, resolve_secret, retry_timeout_s, check_cancelled, on_progress, checksums, on_snapshot
+        remote_file,
+        resolve_secret,
+        retry_timeout_s,
+        check_cancelled,
+        on_progress,
+        checksums,
+        on_snapshot,
+        max_unsized_bytes,
     )
     return _FileDownload(request, PartFile(target)).run()
 

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from packtrain.transfer.integrity.block_checksums import BlockChecksums
 
 _WINDOW_BYTES = 40 << 20
+_MAX_OBJECT_BYTES = 10**14  # the state of each block is in memory
 _MAX_CONNECTIONS = 16
 _WINDOW_STEP_BLOCKS = 8  # step by which the window advances, so that a connection can request several blocks at once
 _MAX_QUEUED_VIEWS = 4
@@ -216,6 +217,9 @@ class _MemoryWindow:
         coordinator.max_span_blocks = _WINDOW_STEP_BLOCKS // 2
 
     def begin(self, identity: ObjectIdentity) -> None:
+        if identity.size > _MAX_OBJECT_BYTES:
+            url = redact_url(self._coordinator.request.remote_file.locations[0].url)
+            raise TransferError("unexpected_content", f"{url} announces {identity.size} bytes, which is too much", url)
         self.begin_unsized()
 
     def begin_unsized(self) -> None:

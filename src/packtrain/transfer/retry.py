@@ -6,17 +6,20 @@ An operation fails when it made no progress for the whole retry timeout, or at o
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import TypeVar
 
 from packtrain.backoff import Backoff
 from packtrain.errors import TransferError
-from packtrain.transfer.tasks.cancellation import CancelCheck
+from packtrain.transfer.tasks.cancellation import CancelCheck, time_limit
 
 T = TypeVar("T")
 PERMANENT_KINDS = frozenset({"secret_missing", "access_denied", "certificate_invalid", "unsupported"})
 _BACKOFF = Backoff(0.25, 15.0)
+MIN_TRY_S = 1.0
 _CANCEL_POLL_INTERVAL_S = 0.1
 # The kind of several failures together is the first of these: the one that a person can do most about. An object counts
 # as missing only if no source failed otherwise.
@@ -36,6 +39,16 @@ _KINDS_BY_PRIORITY = (
 _KIND_PRIORITY = {kind: rank for rank, kind in enumerate(_KINDS_BY_PRIORITY)}
 
 
+def try_ends_at(started_at: float, last_progress_at: float, retry_timeout_s: float) -> float:
+    """Return when to abort one try: when the retry timeout expires, but the last try has a moment, too.
+
+    A retry timeout of 0 limits the number of tries, not their duration.
+    """
+    if not retry_timeout_s:
+        return math.inf
+    return max(last_progress_at + retry_timeout_s, started_at + MIN_TRY_S)
+
+
 class RetryTracker:
     """Decides how long to wait before an operation is tried again, and when to give up."""
 
@@ -46,6 +59,10 @@ class RetryTracker:
         """Restart the retry timeout and the backoff, because new bytes arrived."""
         if now > self._last_progress_at:
             self._last_progress_at, self._n_failures = now, 0
+
+    def try_ends_at(self, started_at: float) -> float:
+        """Return when to abort a try that started at a time."""
+        return try_ends_at(started_at, self._last_progress_at, self._retry_timeout_s)
 
     def next_wait_s(self, error: TransferError, now: float, *, is_transient: bool = False) -> float | None:
         """Return the seconds to wait after a failure, or None to give up.
@@ -89,7 +106,8 @@ def retry(
     while True:
         check_cancelled()
         try:
-            return operation()
+            with time_limit(partial(retry_tracker.try_ends_at, time.monotonic())):
+                return operation()
         except TransferError as error:
             wait_s = retry_tracker.next_wait_s(error, time.monotonic())
             if wait_s is None or (only_kinds and error.kind not in only_kinds) or error.kind in except_kinds:

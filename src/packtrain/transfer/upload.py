@@ -24,7 +24,7 @@ from packtrain.transfer.integrity.digests import hash_file
 from packtrain.transfer.progress import OnBytesSent, ProgressCallback
 from packtrain.transfer.registry import get_sink
 from packtrain.transfer.retry import RetryTracker, cancellable_sleep
-from packtrain.transfer.tasks.cancellation import CancelCheck, cancellation_scope
+from packtrain.transfer.tasks.cancellation import CancelCheck, cancellation_scope, time_limit
 from packtrain.transfer.urls import host_label, is_federated, is_http, join_url, redact_url
 
 T = TypeVar("T")
@@ -162,6 +162,7 @@ class _Uploader:
         self._location, self._sink, self._adopt_uploads = location, get_sink(location, resolve_secret), adopt_uploads
         self._retry_timeout_s, self._check_cancelled, self._on_progress = retry_timeout_s, check_cancelled, on_progress
         self.done_bytes = self._max_sent_bytes = 0
+        self._last_sent_at = 0.0  # in the current try; 0: nothing was sent yet
         self.answer = ""
 
     def put_all(self, files: dict[str, Path]) -> None:
@@ -188,7 +189,7 @@ class _Uploader:
             nonlocal done
             self._check_cancelled()
             with lock:
-                done += n_bytes
+                done, self._last_sent_at = done + n_bytes, time.monotonic()
                 self._max_sent_bytes = max(self._max_sent_bytes, done)
                 self._on_progress(min(done, total_bytes), total_bytes)
 
@@ -210,17 +211,23 @@ class _Uploader:
     def _retry(self, location: Location, operation: Callable[[], T]) -> T:
         """Run an operation until it succeeds, or until it made no progress for the retry timeout."""
         retry_tracker = RetryTracker(self._retry_timeout_s, time.monotonic())
+
         while True:
             self._check_cancelled()
-            sent_before = self._max_sent_bytes
+            sent_before, started_at, self._last_sent_at = self._max_sent_bytes, time.monotonic(), 0.0
             try:
-                with cancellation_scope(self._check_cancelled):
+                with (
+                    cancellation_scope(self._check_cancelled),
+                    time_limit(
+                        lambda: max(retry_tracker.try_ends_at(started_at), self._last_sent_at + self._retry_timeout_s)  # noqa: B023
+                    ),
+                ):
                     result = operation()
                 self._record_access()
                 return result
             except TransferError as error:
                 if self._max_sent_bytes > sent_before:
-                    retry_tracker.record_progress(time.monotonic())
+                    retry_tracker.record_progress(self._last_sent_at)
                 is_transient = self._may_be_expired_token(error)
                 wait_s = retry_tracker.next_wait_s(error, time.monotonic(), is_transient=is_transient)
                 if wait_s is None:

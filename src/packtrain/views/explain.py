@@ -164,6 +164,9 @@ def _describe_healthy(job: JobState, now: float) -> str:
     if latest and latest.hold:
         return str(latest.hold.event.data.get("detail", "the pool holds the attempt"))
     if latest and latest.is_live and (reason := job.attempts[latest.attempt_id].progress.get("wait_reason")):
+        if latest.site == "slurm" and latest.native_id:
+            wait = formatting.format_wait(job.waiting_since, now)
+            return f"waiting in Slurm's queue as job {latest.native_id}{wait}{_retry_reason(job)}: {reason}"
         return f"not in the pool's queue yet: {reason}"
     if job.status is JobStatus.QUEUED and latest and latest.site == "htcondor":
         wait = formatting.format_wait(job.waiting_since, now)

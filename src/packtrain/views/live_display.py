@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from rich.console import Console, RenderableType
 from rich.live import Live
 
+from packtrain.views.terminal import make_console
+
 _UPDATE_INTERVAL_S = 0.2
 _HTML_WIDTH = 120
 _HTML_FORMAT = '<pre style="white-space:pre;overflow-x:auto;line-height:1.3">{code}</pre>'
@@ -19,7 +21,7 @@ _HTML_FORMAT = '<pre style="white-space:pre;overflow-x:auto;line-height:1.3">{co
 
 def render_html(view: RenderableType) -> str:
     """Return what a terminal would show as HTML; all text is escaped."""
-    console = Console(record=True, file=io.StringIO(), width=_HTML_WIDTH, force_terminal=True, force_jupyter=False)
+    console = make_console(record=True, file=io.StringIO(), width=_HTML_WIDTH, force_terminal=True, force_jupyter=False)
     console.print(view)
     return console.export_html(inline_styles=True, code_format=_HTML_FORMAT)
 
@@ -37,7 +39,7 @@ def open_live_display(view: RenderableType, console: Console | None = None) -> I
         with _throttled(lambda: handle.update(view)) as update:
             yield update
     else:
-        live = Live(console=console or Console(highlight=False), auto_refresh=False)
+        live = Live(console=console or make_console(), auto_refresh=False)
         with live, _throttled(lambda: live.update(view, refresh=True)) as update:
             yield update
 

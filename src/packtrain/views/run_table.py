@@ -87,7 +87,8 @@ def _finished_stages(execution: Execution) -> list[RenderableType]:
 
 
 def render_job_table(jobs: Iterable[JobState], width: int) -> Table:
-    """Render one line per job. If a line is too long, the end of its last column is cut off."""
+    """Render one row per job. A reason that is too long is wrapped; the end of a long progress text is cut off."""
+    jobs = list(jobs)
     rows = [_job_row(job) for job in jobs]
     column_widths = [
         max((cell.cell_len if isinstance(cell, Text) else _BAR_WIDTH for cell in column), default=0)
@@ -95,10 +96,17 @@ def render_job_table(jobs: Iterable[JobState], width: int) -> Table:
     ]
     last_width = max(10, width - sum(column_widths[:-1]) - 2 * len(column_widths))
     table = Table(box=None, pad_edge=False, padding=(0, 1), show_header=False)
-    for row in rows:
-        row[-1].truncate(last_width, overflow="ellipsis")
+    for can_wrap in (False, True, False, False, True):
+        table.add_column(no_wrap=not can_wrap, overflow="fold")
+    for job, row in zip(jobs, rows, strict=True):
+        if _is_in_progress(job.latest_execution):
+            row[-1].truncate(last_width, overflow="ellipsis")
         table.add_row(*row)
     return table
+
+
+def _is_in_progress(execution: Execution | None) -> bool:
+    return execution is not None and execution.is_live and not execution.hold
 
 
 def _job_row(job: JobState) -> tuple[Text, Text, Text, Text | ProgressBar, Text]:

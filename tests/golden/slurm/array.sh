@@ -6,12 +6,13 @@
 #SBATCH --gpus-per-node=1
 #SBATCH --time=0-02:01:00
 #SBATCH --signal=B:USR1@120
-#SBATCH --comment="packtrain run-1"
+#SBATCH --requeue
+#SBATCH --licenses="a b"
 #SBATCH --job-name=pt-run-1-0123abcd
+#SBATCH --comment="packtrain run-1"
 #SBATCH --array=0-2
 #SBATCH --output="/shared/my runs/run-1/slurm/pt-run-1-0123abcd.out"
 #SBATCH --open-mode=append
-#SBATCH --requeue
 #SBATCH --export=ALL
 
 # Run the attempt that the task's line in the tasks file names: job id, attempt id.
@@ -23,5 +24,5 @@ plan=$folder/plan.json
 mkdir -p "$folder" && exec >> "$folder/agent.out" 2>&1 || exit 56
 unset SLURM_EXPORT_ENV  # so that `srun` in a step passes the step's variables on
 exec /bin/sh "$run/launch.sh" "$plan" --attempt-id "$attempt" --attempt-folder "$folder" --secrets "$run/secrets" \
-    --execution "$((${SLURM_RESTART_COUNT:-0} + 1))" --site "$SLURM_JOB_PARTITION" --scratch "${SLURM_TMPDIR:-${TMPDIR:-/tmp}}" \
-    --reuse-folder "$run/jobs/$job/reusable-inputs" --deadline auto --cache /shared/cache --cache-limit 1000000000
+    --execution "$((${SLURM_RESTART_COUNT:-0} + 1))" --site "$SLURMD_NODENAME" --scratch "${SLURM_TMPDIR:-${TMPDIR:-/tmp}}" \
+    --deadline auto --announced 120 --kill-wait 30 --cache "/shared/$USER/cache" --cache-limit 1000000000

@@ -1,13 +1,15 @@
-"""Token checks of `packtrain doctor`."""
+"""Checks of `packtrain doctor`: tokens, and the machine."""
 
 from __future__ import annotations
 
 import base64
 import json
 import time
+from dataclasses import replace
 
 import pytest
 
+from packtrain import services
 from packtrain.cli.commands.tools import doctor
 
 
@@ -53,3 +55,12 @@ def test_condor_credentials(monkeypatch, tmp_path):
     (tmp_path / "a.use").write_text(json.dumps({"access_token": make_token(9999)}))
     (tmp_path / "b.use").write_text("{}")
     assert [status for status, _ in check_tokens()] == ["ok", "warning"]
+
+
+@pytest.mark.parametrize(("cpus", "gpus", "expected"), [(1, 1, "1 CPU, "), (8, 2, "8 CPUs, ")])
+def test_machine(monkeypatch, cpus, gpus, expected):
+    machine = replace(services.engine_capabilities("local"), cpus=cpus, gpus=gpus)
+    monkeypatch.setattr(services, "engine_capabilities", lambda name: machine)
+    detail = next(doctor._check_engines()).detail
+    assert detail.startswith(expected)
+    assert detail.endswith("1 GPU" if gpus == 1 else "2 GPUs")

@@ -32,14 +32,26 @@ def report(workspace, run_packtrain):
         ((), 4, "there are no runs yet"),
         (("nowhere",), 4, "there is neither a run nor a file 'nowhere'"),
         (("no/such.log",), 4, "there is no file no/such.log"),
-        (("prose.txt",), 2, "prose.txt is neither an HTCondor user log nor a job table"),
+        (("prose.txt",), 2, "prose.txt is neither an HTCondor user log, nor Slurm accounting"),
         (("empty.log",), 2, "empty.log is empty"),
+        (("--since", "2026-11-01"), 2, "`sacct` was not found"),
         (("wrong.csv",), 2, "wrong.csv, line 3, column outcome: `splendid` is not one of"),
         ((STUDY, "prose.txt"), 2, "is a job table, which cannot be combined with other files"),
         ((STUDY, "-o", "prose.txt/in"), 2, "the report cannot be written to prose.txt/in"),
         ((STUDY, "--compare", "*.nothing"), 4, "there is no file *.nothing"),
     ],
-    ids=["no run", "no name", "no file", "prose", "empty", "bad cell", "two kinds", "no folder", "no other"],
+    ids=[
+        "no run",
+        "no name",
+        "no file",
+        "prose",
+        "empty",
+        "no sacct",
+        "bad cell",
+        "two kinds",
+        "no folder",
+        "no other",
+    ],
 )
 def test_bad_arguments(report, arguments, code, message):
     exit_code, out, err = report(*arguments)
@@ -50,10 +62,18 @@ def test_bad_arguments(report, arguments, code, message):
     assert (exit_code, json.loads(out)["exit_code"]) == (code, code)
 
 
-def test_csv_excludes_json(report):
-    code, _, err = report(STUDY, "--csv", "--json")
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((STUDY, "--csv", "--json"), "--csv and --json exclude each other"),
+        (("--user", "ada"), "--user and --until need --since"),
+        ((STUDY, "--since", "now"), "--since reads Slurm's accounting with sacct; leave out"),
+    ],
+)
+def test_contradicting_options(report, arguments, message):
+    code, _, err = report(*arguments)
     assert code == 2
-    assert "--csv and --json exclude each other" in err
+    assert message in err
 
 
 def test_csv_with_compare_needs_output(report, workspace):

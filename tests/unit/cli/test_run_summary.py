@@ -5,11 +5,11 @@ from __future__ import annotations
 import io
 
 import pytest
-from rich.console import Console
 
 from packtrain.cli.ui.run_summary import _print_report_headline
 from packtrain.report.build import build_report
 from packtrain.report.history import ExecutionRecord, JobHistory, JobRecord, Outcome, Phase, PhaseSpan
+from packtrain.views.terminal import make_console
 
 
 def headline(seconds, *outcomes):
@@ -19,7 +19,7 @@ def headline(seconds, *outcomes):
         JobRecord(str(n), (ExecutionRecord(1, spans, outcome),), outcome, 0.0, seconds)
         for n, outcome in enumerate(outcomes)
     )
-    out = Console(file=io.StringIO(), width=100, highlight=False, color_system=None)
+    out = make_console(file=io.StringIO(), width=100, color_system=None)
     _print_report_headline(out, build_report(JobHistory("a run", "run", tuple(jobs))))
     return out.file.getvalue()
 

@@ -68,7 +68,7 @@ def test_scenario_file(simulate):
     [
         ((), 2, "Missing option '--from'"),
         (("--from", "nowhere"), 4, "there is neither a run nor a file 'nowhere'"),
-        (("--from", "prose.txt"), 2, "prose.txt is neither an HTCondor user log nor a job table"),
+        (("--from", "prose.txt"), 2, "prose.txt is neither an HTCondor user log, nor Slurm accounting"),
         (
             ("--from", "waiting.csv"),
             2,

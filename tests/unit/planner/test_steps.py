@@ -312,8 +312,13 @@ def test_collect_needs_work_dir(plan_workflow):
     action = result.plan.jobs[0].steps[0].action
     assert (action.work_dir, action.stdout) == ("work", "o.0")
     assert [(entry.path, entry.to) for entry in action.collect] == [("*", ""), ("a/b", "c")]
-    for folder in ("", "workDir: /app, "):
-        result = plan_workflow(steps=f"steps: [{{run: {{command: x, {folder}collect: ['*']}}}}]")
+    shared = plan_workflow(
+        steps="steps: [{run: {command: x, workDir: /home/me, stdout: '/home/me/o.${A}', collect: [a]}}]"
+    )
+    assert shared.plan.jobs[0].steps[0].action.stdout == "/home/me/o.${A}"
+    for run in ("", "workDir: /app, container: {image: a.sif}, "):
+        result = plan_workflow(steps=f"steps: [{{run: {{command: x, {run}collect: ['*']}}}}]")
         assert any(
-            "needs a workDir of its own below $STORAGE_PATH" in diagnostic.message for diagnostic in result.diagnostics
+            "needs a workDir of its own that exists outside of the container" in diagnostic.message
+            for diagnostic in result.diagnostics
         )

@@ -35,7 +35,7 @@ def test_reasons(reason):
         ("CANCELLED by 1000", JobPhase.ENDED, "terminated"),
         ("CANCELLED+", JobPhase.ENDED, "terminated"),
         ("TIMEOUT", JobPhase.ENDED, "pool_time_limit"),
-        ("EXPEDITING", JobPhase.RUNNING, ""),
+        ("SOMETHING_NEW", JobPhase.RUNNING, ""),
     ],
 )
 def test_words_of_accounting_and_unknown_states(state, phase, kind):
@@ -57,11 +57,23 @@ def test_words_of_accounting_and_unknown_states(state, phase, kind):
         ("AssocGrpCpuLimit", "a limit of resources is reached (AssocGrpCpuLimit)"),
         ("MaxCpuPerAccount", "a limit of resources is reached (MaxCpuPerAccount)"),
         ("AssocGrpCPUMinutesLimit", "the limit of run time is reached (AssocGrpCPUMinutesLimit)"),
+        (
+            "QOSMaxWallDurationPerJobLimit",
+            "the job requests more than its account or QOS allows for one job (QOSMaxWallDurationPerJobLimit)",
+        ),
+        ("QOSMinGRES", "the job requests less than the minimum of its QOS (QOSMinGRES)"),
+        ("AssocGrpLicense", "a limit of resources is reached (AssocGrpLicense)"),
         ("SomethingNew", "Slurm's reason is SomethingNew"),
     ],
 )
 def test_messages(reason, message):
     assert reason_meaning(reason).message == message
+
+
+@pytest.mark.parametrize("reason", ["AssocMaxCpuPerJobLimit", "QOSMaxMemoryPerNode", "QOSMinCpuNotSatisfied"])
+def test_jobs_that_never_start_are_given_up(reason):
+    meaning = reason_meaning(reason)
+    assert (meaning.hold_action, meaning.failure_kind) == (GIVE_UP, "submit_rejected")
 
 
 def test_failed_launch_is_released():

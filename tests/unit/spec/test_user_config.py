@@ -36,9 +36,22 @@ def test_all_settings(load_config):
     assert settings.submit_commands == {"+Mine": "true", "rank": "Mips"}
 
 
+def test_slurm_settings(load_config):
+    settings = load_config(
+        "slurm: {options: {partition: gpu, exclusive: true}, constraints: {a100: {memory: 40GB, capability: 8.0}},\n"
+        "  memory: false, gpuOption: gres, cacheLimit: 5GB, supervisor: {time: 2h}}\n"
+    ).slurm
+    assert settings.options == {"partition": "gpu", "exclusive": "true"}
+    assert settings.constraints["a100"].memory == 40_000 and settings.constraints["a100"].capability == "8.0"
+    assert (settings.memory, settings.gpu_option, settings.cache_limit) == (False, "gres", 5 * 10**9)
+    assert settings.supervisor.time == 7200
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
+        ("slurm: {options: {-p: gpu}}\n", "'-p' should be a long option of sbatch without its dashes"),
+        ("slurm: {gpuOption: gpus}\n", "gpuOption"),
         ("htcondor: {projekt: x}\n", "config.yaml:1:12: htcondor has no key 'projekt'; did you mean 'project'?"),
         ("htcondor: {maxJobs: none}\n", "maxJobs"),
         ("htcondor: [1]\n", "should be a mapping"),

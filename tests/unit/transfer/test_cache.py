@@ -212,13 +212,13 @@ def test_object_is_synced_before_rename(cache, serve, tmp_path, monkeypatch):
     """Otherwise a crash of the machine could leave an entry of zeros, which would be trusted."""
     digest = Digest("sha256", hashlib.sha256(DATA).hexdigest())
     path = tmp_path / "cache" / digest.value[:2] / digest.value
-    real_fdatasync, synced = os.fdatasync, []
+    real_fsync, synced = os.fsync, []
 
-    def fdatasync(fd):
-        real_fdatasync(fd)
+    def fsync(fd):
+        real_fsync(fd)
         synced.append((os.fstat(fd).st_ino, path.exists()))
 
-    monkeypatch.setattr(os, "fdatasync", fdatasync)
+    monkeypatch.setattr(os, "fsync", fsync)
     get(cache, serve("a", DATA, digest=digest), tmp_path / "one")
     assert (path.stat().st_ino, False) in synced
 

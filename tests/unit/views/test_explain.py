@@ -106,6 +106,18 @@ def test_waiting_job(tmp_path):
     assert later.next_action == "the job fails in 24 h unless a node of the pool takes one of the run's jobs before"
 
 
+def test_job_that_waits_in_slurm(tmp_path):
+    run = RunBuilder()
+    run.now = 1000.0
+    run.add_supervisor_event(kinds.DECISION_MADE, action="submit", attempt="0-1", reason="r")
+    run.add_supervisor_event(kinds.ATTEMPT_SUBMITTED, attempt="0-1", native_id="7_0", site="slurm")
+    reason = "waits for free resources; Slurm expects to start it on 18 Nov at 14:30"
+    context = make_context(run, tmp_path, now=4600.0)
+    context.state.update_progress({"0-1": {"attempt": "0-1", "wait_reason": reason}}, 1000.0)
+    summary = explain_job(context.state.jobs["0"], context).summary
+    assert summary == f"waiting in Slurm's queue as job 7_0, for 1 h: {reason}"
+
+
 def test_no_supervisor(tmp_path):
     run = RunBuilder()
     assert "`packtrain resume run-1`" in explain(run, tmp_path, has_live_supervisor=False).next_action

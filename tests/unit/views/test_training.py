@@ -1,10 +1,9 @@
 """The progress of a training, rendered and as plain lines."""
 
-from rich.console import Console
-
 from packtrain.events import Event, kinds
 from packtrain.views.event_lines import EventLineFormatter
 from packtrain.views.run_table import render_run
+from packtrain.views.terminal import make_console
 from tests.support.event_builder import RunBuilder
 
 
@@ -45,7 +44,7 @@ def build_training(*reports):
 
 
 def render(run, width=160, color=False):
-    console = Console(width=width, force_terminal=color, color_system="truecolor" if color else None)
+    console = make_console(width=width, force_terminal=color, color_system="truecolor" if color else None)
     with console.capture() as captured:
         console.print(render_run(run.state, True, width))
     return captured.get()

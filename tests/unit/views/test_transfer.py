@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from rich.console import Console
 
 from packtrain.transfer.progress import SourceRate
+from packtrain.views.terminal import make_console
 from packtrain.views.transfer import (
     RateMeter,
     TransferTotals,
@@ -19,7 +19,7 @@ SOURCES = (SourceRate("cache.example:8443", 80e6, 6, False), SourceRate("origin.
 
 
 def render(view, width=120):
-    console = Console(width=width, force_terminal=False)
+    console = make_console(width=width, force_terminal=False)
     with console.capture() as captured:
         console.print(render_transfer(view))
     return captured.get()

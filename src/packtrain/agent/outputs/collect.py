@@ -57,7 +57,7 @@ def copy_logs(action: RunAction, logs: tuple[Path, Path], output: Path, task: st
     """
     written: set[str] = set()
     for name, log in zip((action.stdout, action.stderr), logs):
-        if not name:
+        if not name or name.startswith("/"):
             continue
         target = output / (f"{name}.{task}" if task else name)
         target.parent.mkdir(parents=True, exist_ok=True)

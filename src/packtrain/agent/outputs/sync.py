@@ -22,7 +22,7 @@ from packtrain.agent.live.progress import StageProgress
 from packtrain.agent.outputs.symlinks import resolve_links
 from packtrain.agent.watched_files import FileVersion, file_version, walk_files
 from packtrain.errors import FailedError
-from packtrain.fileutil import atomic_write, is_temporary_name, temporary_path
+from packtrain.fileutil import atomic_write, durable_mkdir, is_temporary_name, sync_folder, sync_tree, temporary_path
 from packtrain.plan import ManifestEntry, Output, OutputManifest
 from packtrain.plan.output_manifest import MANIFEST_NAME, SYNC_LIST_NAME, staged_name, staging_folder
 from packtrain.transfer.integrity.digests import sha256_file
@@ -137,14 +137,21 @@ def keep_in_attempt_folder(context: AttemptContext, prefix: str) -> None:
 
 
 def move_outputs(context: AttemptContext, prefix: str, folder: Path) -> None:
-    """Move the output folder to `folder / prefix`, complete or not at all."""
+    """Move the output folder to `folder / prefix`, complete or not at all.
+
+    It survives a power cut, unless the pool returns the outputs: then this machine keeps nothing.
+    """
     target = folder / prefix
-    target.parent.mkdir(parents=True, exist_ok=True)
+    durable_mkdir(target.parent)
     temporary = temporary_path(target)
     try:
         shutil.move(os.fspath(context.sandbox.output), temporary)
+        if context.job.output is not None:
+            sync_tree(temporary)
         remove_tree(target)  # HTCondor may have transferred it from an earlier execution
         temporary.replace(target)
+        if context.job.output is not None:
+            sync_folder(target.parent)
     except shutil.Error as error:
         raise FailedError("upload_failed", f"the outputs could not be moved to {target}: {error}") from error
 

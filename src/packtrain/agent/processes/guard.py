@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import NoReturn
 
@@ -102,10 +102,18 @@ def _kill_groups(groups: set[int]) -> None:
 
 def live_process_groups() -> set[int]:
     """Return the process groups of this machine, without zombies, which have ended but may be reaped much later."""
-    groups = set()
+    return {group for _, group in _live_processes()}
+
+
+def live_processes_in(group: int) -> list[int]:
+    """Return the processes of a group."""
+    return [pid for pid, process_group in _live_processes() if process_group == group]
+
+
+def _live_processes() -> Iterator[tuple[int, int]]:
+    """Yield the id and the group of each process of this machine, without zombies."""
     for pid in filter(str.isdigit, os.listdir("/proc")):
         with suppress(OSError), open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
             state, _, group = file.read().rpartition(")")[2].split()[:3]
             if state not in "ZX":
-                groups.add(int(group))
-    return groups
+                yield int(pid), int(group)

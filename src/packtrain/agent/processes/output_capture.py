@@ -43,12 +43,38 @@ class OutputCapture:
         self._tail = (self._tail + data)[-_TAIL_BYTES:]
 
 
+class UserLog:
+    """A file of the user that also receives the output, while the program runs. A full disk ends it silently.
+
+    Args:
+        path: The file; its folder is created.
+        append: Keep what the file contains.
+    """
+
+    def __init__(self, path: Path, append: bool) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | (0 if append else os.O_TRUNC)
+        self._fd: int | None = os.open(path, flags, 0o666)
+
+    def write(self, data: bytes) -> None:
+        try:
+            while data and self._fd is not None:
+                data = data[os.write(self._fd, data) :]
+        except OSError:
+            self.close()
+
+    def close(self) -> None:
+        if self._fd is not None:
+            os.close(self._fd)
+            self._fd = None
+
+
 class LogFile(OutputCapture):
     """Writes the complete output to a file. A full disk ends the log, not the program."""
 
-    def __init__(self, redactor: Redactor, path: Path) -> None:
+    def __init__(self, redactor: Redactor, path: Path, copy: UserLog | None = None) -> None:
         super().__init__(redactor)
-        self.path = path
+        self.path, self._copy = path, copy
         self.write_error: OSError | None = None
         self._file = open(path, "ab", buffering=0)  # noqa: SIM115 - the pump closes it when the pipe ends
 
@@ -59,9 +85,13 @@ class LogFile(OutputCapture):
     def close(self) -> None:
         super().close()
         self._file.close()
+        if self._copy is not None:
+            self._copy.close()
 
     def _write(self, data: bytes) -> None:
         super()._write(data)
+        if self._copy is not None:
+            self._copy.write(data)
         while data and self.write_error is None:
             try:
                 data = data[self._file.write(data) :]

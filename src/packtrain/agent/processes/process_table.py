@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from packtrain.agent.processes.guard import Guard, live_process_groups
+from packtrain.agent.processes.guard import Guard, live_process_groups, live_processes_in
 from packtrain.agent.processes.output_capture import OutputCapture, PipePump
 
 _DRAIN_TIMEOUT_S = 0.5  # how long to read the pipes after the program has ended
@@ -31,6 +31,7 @@ class ProcessSpec:
     argv: tuple[str, ...]
     env: Mapping[str, str] = field(repr=False)  # contains secrets
     work_dir: Path
+    stop_signal: str = ""  # announces the end, see `RunAction`
 
 
 class ProcessTree:
@@ -91,10 +92,16 @@ class ChildProcess:
     """A running program. The caller that started it must call `wait`."""
 
     def __init__(
-        self, processes: ProcessTable, popen: subprocess.Popen[bytes], process_tree: ProcessTree, pump: PipePump
+        self,
+        processes: ProcessTable,
+        popen: subprocess.Popen[bytes],
+        process_tree: ProcessTree,
+        pump: PipePump,
+        stop_signal: str,
     ) -> None:
         self.process_tree = process_tree
         self._processes, self._popen, self._pump = processes, popen, pump
+        self._stop_signal = stop_signal
 
     def wait(self) -> int:
         """Return the exit code, or minus the number of the signal. Background processes of the program are killed."""
@@ -123,6 +130,17 @@ class ChildProcess:
     def send_signal(self, signal_number: int) -> None:
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self._popen.pid, signal_number)
+
+    def announce_end(self) -> None:
+        """Send the stop signal of the program: with B: to its first process, else to those that this one started."""
+        prefix, _, name = self._stop_signal.rpartition(":")
+        leader = self._popen.pid
+        if not name:
+            self.send_signal(signal.SIGTERM)
+            return
+        for pid in [leader] if prefix else [pid for pid in live_processes_in(leader) if pid != leader]:
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, getattr(signal, f"SIG{name}"))
 
 
 class ProcessTable:
@@ -158,7 +176,7 @@ class ProcessTable:
             assert popen.stdout is not None
             assert popen.stderr is not None
             pump = PipePump({popen.stdout.fileno(): out, popen.stderr.fileno(): err})
-            child = ChildProcess(self, popen, process_tree, pump)
+            child = ChildProcess(self, popen, process_tree, pump, spec.stop_signal)
             self._children.add(child)
         pump.start()
         return child
@@ -169,18 +187,37 @@ class ProcessTable:
             self._children.discard(child)
             self._condition.notify_all()
 
-    def terminate(self, process_tree: ProcessTree, first_signal: int = signal.SIGTERM) -> None:
-        """Close the tree, send `first_signal` to its groups, wait for the grace period, then send SIGKILL."""
+    def terminate(
+        self, process_tree: ProcessTree, first_signal: int = signal.SIGTERM, is_announced: bool = False
+    ) -> None:
+        """Close the tree, send `first_signal` to its groups, wait for the grace period, then send SIGKILL.
+
+        Args:
+            process_tree: The programs.
+            first_signal: Sent first.
+            is_announced: The end is only announced: send each program its own stop signal instead.
+        """
         with self._condition:
             process_tree.close()
-            self._send_signal(process_tree, first_signal)
+            if is_announced:
+                for child in self._children_in(process_tree):
+                    child.announce_end()
+            else:
+                self._send_signal(process_tree, first_signal)
             if not self._condition.wait_for(lambda: not self._children_in(process_tree), self._grace_s):
                 self._send_signal(process_tree, signal.SIGKILL)
                 self._condition.wait_for(lambda: not self._children_in(process_tree), _KILL_TIMEOUT_S)
 
-    def terminate_all(self) -> None:
-        """End all programs: SIGTERM, the grace period, SIGKILL. No program can be started afterwards."""
-        self.terminate(self.root_tree)
+    def terminate_all(self, is_announced: bool = False) -> None:
+        """End all programs: SIGTERM, or their own stop signal if the end is only announced, the grace period, SIGKILL.
+
+        No program can be started afterwards.
+        """
+        self.terminate(self.root_tree, is_announced=is_announced)
+
+    def reopen(self) -> None:
+        """Let programs be started again: the steps have finished, although their end was announced."""
+        self.root_tree = ProcessTree()
 
     def _children_in(self, process_tree: ProcessTree) -> list[ChildProcess]:
         return [child for child in self._children if process_tree in child.process_tree.self_and_ancestors()]

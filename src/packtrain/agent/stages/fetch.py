@@ -195,6 +195,7 @@ def _fetch_file(
         check_cancelled=context.stop.check,
         on_progress=progress.start_part(remote_file.name),
         checksums=checksums,
+        max_unsized_bytes=max_unpacked_bytes(context, stats["bytes"] + stats["unpacked_bytes"]),
     )
     _count_file(stats, progress, result)
 

@@ -2,7 +2,8 @@
 
 The inputs are moved from the sandbox to a folder that the engine names (`--reuse-folder`), completely or not at all,
 and only if no step changed them. The next execution moves them back; if several try, the first one gets them. Blocks
-that the program cached of streamed inputs are moved as well.
+that the program cached of streamed inputs are moved as well. Nothing is synced: after a reboot the inputs are fetched
+again.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from packtrain.agent.context import AttemptContext, StageStats
-from packtrain.fileutil import temporary_path
+from packtrain.fileutil import boot_id, temporary_path
 from packtrain.plan.codec import encode
 
 _INPUT_FOLDERS = ("input", "inputs")
@@ -42,7 +43,7 @@ def save_inputs(context: AttemptContext) -> None:
             (context.sandbox.root / name).rename(staging / name)
         if context.sandbox.streams.exists():
             context.sandbox.streams.rename(staging / context.sandbox.streams.name)
-        manifest = {"inputs": encode(context.job.inputs), "fingerprint": fingerprint}
+        manifest = {"inputs": encode(context.job.inputs), "fingerprint": fingerprint, "boot_id": boot_id()}
         (staging / _MANIFEST_NAME).write_text(json.dumps(manifest), encoding="utf-8")
         staging.rename(target)
     except OSError:
@@ -59,8 +60,9 @@ def restore_inputs(context: AttemptContext, stats: StageStats) -> bool:
         context.reuse_folder.rename(taken)  # atomic: no other execution can take them now
         manifest = json.loads((taken / _MANIFEST_NAME).read_text(encoding="utf-8"))
         fingerprint = manifest["fingerprint"]
-        is_valid = manifest["inputs"] == encode(context.job.inputs) and _inputs_fingerprint(taken) == fingerprint
-        return is_valid and _install_inputs(context, taken, fingerprint, stats)
+        is_from_this_boot = bool(boot_id()) and manifest["boot_id"] == boot_id()
+        is_same = manifest["inputs"] == encode(context.job.inputs) and _inputs_fingerprint(taken) == fingerprint
+        return is_from_this_boot and is_same and _install_inputs(context, taken, fingerprint, stats)
     except (OSError, ValueError, KeyError, TypeError):
         return False
     finally:

@@ -38,6 +38,7 @@ def run_steps(context: AttemptContext, stats: StageStats) -> None:
             variables = {**attempt_variables(context), **(streams.variables if streams else {})}
             StepRunner(context, host_env, variables, streams.extra_mounts if streams else ()).run_all()
         context.stop.mark_steps_finished()
+        context.processes.reopen()  # for the checks of the outputs
     except FailedError as error:
         raise classify_exit(context, checkpoints, error) from error
 

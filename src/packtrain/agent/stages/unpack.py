@@ -103,11 +103,11 @@ def _move_to_staging(context: AttemptContext, path: Path) -> Path:
 
 
 def max_unpacked_bytes(context: AttemptContext, used_bytes: int) -> int:
-    """Return how many bytes the next archive may extract to.
+    """Return how many bytes the next archive, or file whose size is not announced, may take.
 
     Args:
         context: The execution.
-        used_bytes: What other archives have extracted so far, counted against the job's `limits.disk`.
+        used_bytes: What other inputs have taken so far, counted against the job's `limits.disk`.
     """
     disk_bytes = int(free_bytes(context.sandbox.root) * _MAX_DISK_SHARE)
     limit_bytes = context.job.limits.disk_bytes

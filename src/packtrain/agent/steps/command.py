@@ -9,6 +9,7 @@ import shutil
 import socket
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Callable
 
@@ -24,10 +25,10 @@ from packtrain.agent.processes.exit_status import (
     describe_exit,
     to_shell_status,
 )
-from packtrain.agent.processes.output_capture import LogFile, OutputCapture
+from packtrain.agent.processes.output_capture import LogFile, OutputCapture, UserLog
 from packtrain.agent.processes.process_table import ProcessSpec, ProcessTree, ProcessTreeClosedError
 from packtrain.agent.steps.scope import LogNames, Scope
-from packtrain.agent.steps.variables import StepVariables, task_variables
+from packtrain.agent.steps.variables import StepVariables, expand_variables, task_variables
 from packtrain.errors import FailedError
 from packtrain.events import kinds
 from packtrain.plan import RunAction
@@ -133,9 +134,11 @@ class CommandRunner:
         self, action: RunAction, scope: Scope, environment: StepEnvironment, task_env: Mapping[str, str], path: str
     ) -> None:
         spec = self._wrap(environment, self._make_command(action, scope, task_env), path)
+        spec = replace(spec, stop_signal=action.stop_signal)
         name = self._log_names.name_for(path)
+        logs, copies = self._sandbox.attempt_folder.logs, self._open_user_logs(action, spec.env, path)
         out, err = (
-            LogFile(self._redactor, self._sandbox.attempt_folder.logs / f"{name}.{suffix}") for suffix in ("out", "err")
+            LogFile(self._redactor, logs / f"{name}.{suffix}", copy) for suffix, copy in zip(("out", "err"), copies)
         )
         # What earlier attempts printed is in the restored file; what earlier executions printed is in the log itself.
         checkpoint = self._job.checkpoint
@@ -148,6 +151,20 @@ class CommandRunner:
         if code:
             out_of_memory = count_oom_kills() > oom_kills_before
             raise self._classify_failure(code, path, environment, err.last_line(), out_of_memory)
+
+    def _open_user_logs(
+        self, action: RunAction, variables: Mapping[str, str], path: str
+    ) -> tuple[UserLog | None, UserLog | None]:
+        """Open the absolute `stdout` and `stderr`; both may be the same file."""
+        names = (action.stdout, action.stderr)
+        out_path, err_path = (expand_variables(name, variables) if name.startswith("/") else "" for name in names)
+        try:
+            out = UserLog(Path(out_path), action.append_logs) if out_path else None
+            append_err = action.append_logs or err_path == out_path
+            return out, UserLog(Path(err_path), append_err) if err_path else None
+        except OSError as error:
+            detail = f'step "{path}" was not started: its log {error.filename} cannot be written: {error.strerror}'
+            raise StepError("step_failed", detail, _STATUS_NOT_FOUND) from None
 
     def _prepare_work_dir(self, action: RunAction, environment: StepEnvironment, scope: Scope) -> Path:
         """Return the working directory and create it, as DeepSquare does; a container creates its own."""

@@ -90,7 +90,7 @@ class StepRunner:
                 pass
             if self._stop.is_requested:
                 self._write_stop_file()
-                self._processes.terminate_all()
+                self._processes.terminate_all(is_announced=self._stop.graceful)
 
         watcher = threading.Thread(target=watch, name="stop", daemon=True)
         watcher.start()

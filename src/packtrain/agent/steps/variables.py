@@ -17,6 +17,7 @@ from packtrain.agent.steps.scope import Scope, VariableLayer
 from packtrain.plan import EnvVar, Job, Resources
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-((?:[^{}]|\{[^{}]*\})*))?\}")
 
 
 class StepVariables:
@@ -32,6 +33,7 @@ class StepVariables:
         self, context: AttemptContext, host_env: Mapping[str, str], attempt_variables: Mapping[str, str]
     ) -> None:
         self._context, self._host_env, self._attempt_variables = context, host_env, attempt_variables
+        self._inherited = context.secrets.read_inherited(context.job.environment.inherit)
         self.agent_zip = find_agent_zip()
         self._reported_lines: set[str] = set()
 
@@ -39,6 +41,7 @@ class StepVariables:
         """Return the variables that an image may override."""
         job = self._context.job
         variables = {
+            **self._inherited,
             **self._host_env,
             **self.resolve_env(job.env),
             **system_variables(job, self._context.sandbox, self._context.journal.run, scope.env_file),
@@ -81,6 +84,15 @@ class StepVariables:
             **variables,
             "PYTHONPATH": ":".join(filter(None, (str(self.agent_zip), variables.get("PYTHONPATH", "")))),
         }
+
+
+def expand_variables(text: str, variables: Mapping[str, str]) -> str:
+    """Replace ${NAME} and ${NAME:-DEFAULT}, where the default may again have a variable."""
+
+    def value(match: re.Match[str]) -> str:
+        return variables.get(match[1]) or expand_variables(match[2] or "", variables)
+
+    return _REFERENCE.sub(value, text)
 
 
 def find_agent_zip() -> Path | None:

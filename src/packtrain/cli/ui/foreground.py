@@ -17,7 +17,7 @@ import click
 from rich.live import Live
 
 from packtrain import services
-from packtrain.cli.ui.output import console, print_result, print_warning
+from packtrain.cli.ui.output import console, print_line, print_result, print_warning
 from packtrain.cli.ui.run_summary import print_run_summary, run_exit_code, summary_data, write_charts_and_report
 from packtrain.errors import EXIT_INTERRUPTED
 from packtrain.runs import control, secrets
@@ -40,7 +40,7 @@ def supervise_and_report(run_info: RunInfo, *, reopen: bool, as_json: bool) -> N
         as_json: print the summary as JSON and nothing else.
     """
     if not as_json:
-        console().print(f"[dim]run {run_info.run} in {run_info.folder}[/]")
+        console().print(f"run {run_info.run} in {run_info.folder}", style="dim")
     state = supervise_in_foreground(run_info, reopen=reopen, as_json=as_json)
     report = write_charts_and_report(run_info, state)
     print_result(
@@ -118,7 +118,7 @@ def _print_events_until_done(feed: EventFeed, state_future: Future[RunState], qu
             formatter = formatter or EventLineFormatter(len(feed.state.jobs))
             text = None if quiet else formatter.format_event(event)
             if text:
-                click.echo(text)
+                print_line(text)
         if is_last_poll:
             return
         time.sleep(_REFRESH_INTERVAL_S)

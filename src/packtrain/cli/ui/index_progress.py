@@ -6,10 +6,9 @@ import time
 from pathlib import Path
 from types import TracebackType
 
-import click
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from packtrain.cli.ui.output import add_hint, console
+from packtrain.cli.ui.output import add_hint, console, print_line
 from packtrain.cli.ui.transfer_progress import CancelToken
 from packtrain.data.index_options import IndexOptions
 from packtrain.errors import FailedError
@@ -36,7 +35,11 @@ class IndexProgressBar:
 
     def __init__(self, name: str, quiet: bool) -> None:
         self._name, self._quiet, self._next_line_at = name, quiet, time.monotonic() + _LINE_INTERVAL_S
-        columns = (TextColumn("[bold]{task.description}"), BarColumn(28), TextColumn("{task.fields[files]:,} files"))
+        columns = (
+            TextColumn("{task.description}", "bold", markup=False),
+            BarColumn(28),
+            TextColumn("{task.fields[files]:,} files", markup=False),
+        )
         self._bar = Progress(*columns, TimeRemainingColumn(), console=console(), transient=True)
         self._task = self._bar.add_task(name, total=None, files=0)
         self._is_live = not quiet and console().is_terminal
@@ -59,4 +62,4 @@ class IndexProgressBar:
         elif not self._quiet and time.monotonic() > self._next_line_at:
             self._next_line_at = time.monotonic() + _LINE_INTERVAL_S
             share = f", {format_percent(done_bytes / total_bytes)} scanned" if total_bytes else ""
-            click.echo(f"{self._name}: {n_files:,} files found{share}")
+            print_line(f"{self._name}: {n_files:,} files found{share}")

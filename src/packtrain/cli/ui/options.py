@@ -64,6 +64,22 @@ def notify_option(command: Callable[..., Any]) -> Callable[..., Any]:
     return click.option("--notify", "notify_target", metavar="COMMAND|URL", callback=callback, help=help_text)(command)
 
 
+class DetachCommand(click.Command):
+    """A command with `detach_options`: `--detach` has an optional value, but never takes the next argument as one."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        return super().parse_args(
+            ctx, ["--detach-job" if argument == "--detach=job" else argument for argument in args]
+        )
+
+
+def detach_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add --detach and --detach=job to a DetachCommand, passed as `detach` and `detach_job`."""
+    help_text = "Supervise the run in the background; --detach=job: in a Slurm job that requeues itself."
+    command = click.option("--detach-job", is_flag=True, hidden=True)(command)
+    return click.option("--detach", is_flag=True, help=help_text)(command)
+
+
 def expect_option(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add --expect PATH, which can be repeated."""
 

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import functools
 import json
+import re
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 from rich.console import Console
+from rich.text import Text
 
 from packtrain.errors import FailedError
+from packtrain.formatting import CONTROL_CHARS, replace_control_chars
+from packtrain.views.terminal import make_console
 
 if TYPE_CHECKING:
     from packtrain.spec.diagnostics import Diagnostic
@@ -42,27 +46,39 @@ def resource_override_options(command: Callable[..., Any]) -> Callable[..., Any]
 @functools.cache
 def console() -> Console:
     """Return the console of standard output."""
-    return Console(highlight=False, soft_wrap=True)
+    return make_console(soft_wrap=True)
 
 
 @functools.cache
 def error_console() -> Console:
     """Return the console of standard error."""
-    return Console(stderr=True, highlight=False, soft_wrap=True)
+    return make_console(stderr=True, soft_wrap=True)
 
 
 def print_result(as_json: bool, data: Any, render_text: Callable[[Console], None]) -> None:
     """Print a result: `data` as JSON, or the text that `render_text` prints."""
     if as_json:
-        click.echo(_format_json(data))
+        print_json(data)
     else:
         render_text(console())
 
 
-def _format_json(data: Any) -> str:
-    """Indent short documents only: indenting takes ten times as long, which shows with thousands of jobs."""
+def print_json(data: Any) -> None:
+    """Print data as JSON, indented if it is short: that takes ten times as long, which shows with thousands of jobs."""
     text = json.dumps(data, ensure_ascii=False)
-    return text if len(text) > _MAX_INDENTED_CHARS else json.dumps(data, indent=1, ensure_ascii=False)
+    if len(text) <= _MAX_INDENTED_CHARS:
+        text = json.dumps(data, indent=1, ensure_ascii=False)
+    click.echo(CONTROL_CHARS.sub(_escape_in_json, text))
+
+
+def _escape_in_json(match: re.Match[str]) -> str:
+    """Escape a control character that JSON allows, but terminals interpret."""
+    return match[0] if match[0] == "\n" else f"\\u{ord(match[0]):04x}"
+
+
+def print_line(text: str, *, err: bool = False) -> None:
+    """Print a line without colors; control characters are shown as escapes."""
+    click.echo(replace_control_chars(text, keep="\n\t"), err=err)
 
 
 def print_next_commands(*commands: tuple[str, str]) -> None:
@@ -71,19 +87,19 @@ def print_next_commands(*commands: tuple[str, str]) -> None:
     out = console()
     out.print()
     for command, purpose in commands:
-        out.print(f"  [bold]{command:<{width}}[/]  [dim]{purpose}[/]")
+        out.print(Text.assemble("  ", (f"{command:<{width}}", "bold"), "  ", (purpose, "dim")))
 
 
 def print_diagnostics(diagnostics: Sequence[Diagnostic]) -> None:
     """Print errors and warnings to standard error, in the order of the file."""
     for diagnostic in diagnostics:
         style = "red" if diagnostic.is_error else "yellow"
-        error_console().print(str(diagnostic), style=style, markup=False)
+        error_console().print(str(diagnostic), style=style)
 
 
 def print_warning(text: str) -> None:
     """Print a warning to standard error."""
-    error_console().print(text, style="yellow", markup=False)
+    error_console().print(text, style="yellow")
 
 
 def add_hint(error: FailedError) -> FailedError:

@@ -1,4 +1,7 @@
-"""The job history that a command line names: a run, HTCondor logs or a job table. Used by report and simulate."""
+"""The job history that a command line names: a run, HTCondor logs, Slurm's accounting or a job table.
+
+Used by report and simulate.
+"""
 
 from __future__ import annotations
 
@@ -14,18 +17,25 @@ from packtrain.cli.ui.output import error_console
 from packtrain.errors import NotFoundError
 from packtrain.plan import RunFolder
 from packtrain.report.history import JobHistory
-from packtrain.report.readers.files import read_history
+from packtrain.report.readers.files import read_accounting_history, read_history
 from packtrain.report.readers.training_curves import TrainingCurves
 from packtrain.store import RunInfo
 
 
 class ReportSource:
-    """The run or the files that the arguments name, and their job history."""
+    """The run or the files that the arguments name, and their job history.
 
-    def __init__(self, arguments: tuple[str, ...]) -> None:
-        self.run_info = _find_run(arguments)
+    Args:
+        arguments: A run or files.
+        history: A history that was read already; then there are no arguments.
+    """
+
+    def __init__(self, arguments: tuple[str, ...], history: JobHistory | None = None) -> None:
+        self.run_info = _find_run(arguments) if history is None else None
         self.curves: TrainingCurves | None = None
-        self.history = self._load_run_history(self.run_info) if self.run_info else _read_files(arguments)
+        if history is None:
+            history = self._load_run_history(self.run_info) if self.run_info else _read_files(arguments)
+        self.history = history
 
     def _load_run_history(self, run_info: RunInfo) -> JobHistory:
         from packtrain import services
@@ -43,6 +53,24 @@ class ReportSource:
             return RunFolder(self.run_info.folder).report
         name = re.sub(r"[^\w.-]+", "-", self.history.name).strip("-.") or "jobs"
         return Path.cwd() / f"{name}-report"
+
+
+def read_slurm_history(since: str, until: str, user: str) -> JobHistory:
+    """Return the history of jobs in the accounting of this machine's Slurm.
+
+    Raises:
+        NotFoundError: There are no jobs.
+        UsageError: sacct rejects an argument.
+        UnavailableError: The accounting does not answer.
+    """
+    from packtrain import services
+
+    span = f"from {since} to {until}" if until else f"since {since}"
+    text = services.read_slurm_accounting(since, until, user)
+    history = read_accounting_history(text, f"Slurm jobs {span}{f' of {user}' if user else ''}")
+    if not history.jobs and not history.problems:
+        raise NotFoundError(f"sacct lists no {history.name}; begin earlier, or name another user with --user")
+    return history
 
 
 def load_history(arguments: tuple[str, ...]) -> JobHistory:

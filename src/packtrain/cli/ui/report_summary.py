@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from packtrain.formatting import format_duration, format_percent, format_slot_hours, replace_control_chars
+from packtrain.formatting import format_duration, format_percent, format_slot_hours
 from packtrain.report.analysis.by_site import SiteSummary
 from packtrain.report.analysis.compare import compare_stats
 from packtrain.report.analysis.distribution import Distribution
@@ -25,6 +25,7 @@ _LEFT_COLUMN_KEYS = (
     "failed_jobs_s", "held_in_transfer", "held_in_compute", "held_elsewhere",
 )  # fmt: skip
 _RIGHT_COLUMN_KEYS = (
+    "cpu_efficiency", "memory_efficiency",
     "completion_median_s", "completion_mean_s", "completion_p95_s", "completion_max_s",
     "p95_over_median", "max_over_median", "retries", "failed_transfers",
 )  # fmt: skip
@@ -34,10 +35,10 @@ _CHANGE_STYLES = {"better": "green", "worse": "red"}
 
 def print_report_summary(out: Console, stats: ReportStats, findings: Sequence[Finding]) -> None:
     """Print one report."""
-    out.print(f"[bold]{_escape_markup(stats.name)}[/]  [dim]{_format_outcome_counts(stats)}[/]")
+    out.print(Text.assemble((stats.name, "bold"), "  ", (_format_outcome_counts(stats), "dim")))
     if stats.wallclock_s:
         out.print(f"\nhow {format_slot_hours(stats.wallclock_s)} of slot time were used:")
-        out.print(_share_table(stats))
+        out.print(_share_table(stats, out.width))
         out.print()
         out.print(_measure_table(stats))
     if any(site.site for site in stats.sites):
@@ -62,7 +63,7 @@ def print_findings(out: Console, texts: Iterable[str], style: str = "") -> None:
     """Print texts as a bulleted list."""
     table = Table(box=None, padding=(0, 1, 0, 0), show_header=False, style=style)
     for text in texts:
-        table.add_row("•", Text(replace_control_chars(text)))
+        table.add_row("•", Text(text))
     if table.row_count:
         out.print(table)
 
@@ -72,7 +73,7 @@ def print_comparison(out: Console, current: ReportStats, baseline: ReportStats) 
     table = Table(box=None, padding=(0, 1), header_style="bold")
     table.add_column("")
     for name in (current.name, baseline.name, "ratio"):
-        table.add_column(Text(replace_control_chars(name)), justify="right")
+        table.add_column(Text(name), justify="right", overflow="fold")
     table.add_column("")
     for row in compare_stats(current, baseline):
         unit, ratio = row.measure.unit, row.ratio
@@ -85,11 +86,6 @@ def print_comparison(out: Console, current: ReportStats, baseline: ReportStats) 
     out.print(table)
 
 
-def _escape_markup(text: str) -> str:
-    """Escape markup and control characters, which names from logs may contain."""
-    return Text(replace_control_chars(text)).markup
-
-
 def _format_outcome_counts(stats: ReportStats) -> str:
     counts = ", ".join(
         f"{stats.outcomes[outcome]:,} {outcome.value}" for outcome in Outcome if stats.outcomes.get(outcome)
@@ -97,15 +93,20 @@ def _format_outcome_counts(stats: ReportStats) -> str:
     return f"{stats.jobs:,} job{'' if stats.jobs == 1 else 's'}: {counts}" if stats.jobs else "no jobs"
 
 
-def _share_table(stats: ReportStats) -> Table:
+def _share_table(stats: ReportStats, width: int) -> Table:
+    """Return a row per use of time; the bars are as long as the other columns leave room."""
     table = Table(box=None, padding=(0, 1), show_header=False)
     _add_columns(table, "<<>>")
+    rows = [
+        (time_use.value, format_slot_hours(seconds), format_percent(seconds / stats.wallclock_s))
+        for time_use, seconds in stats.time_use_s.items()
+    ]
+    text_width = sum(max(map(len, column)) for column in zip(*rows, strict=True))
+    bar_width = max(1, min(_BAR_WIDTH, width - text_width - 8))
     max_s = max(stats.time_use_s.values())
-    for time_use, seconds in stats.time_use_s.items():
-        share = format_percent(seconds / stats.wallclock_s)
-        bar = "█" * round(_BAR_WIDTH * seconds / max_s) or "▏"
-        style = _time_use_style(time_use)
-        table.add_row(time_use.value, Text(bar, style), format_slot_hours(seconds), Text(share, "dim"))
+    for (name, hours, share), (time_use, seconds) in zip(rows, stats.time_use_s.items(), strict=True):
+        bar = "█" * round(bar_width * seconds / max_s) or "▏"
+        table.add_row(name, Text(bar, _time_use_style(time_use)), hours, Text(share, "dim"))
     return table
 
 
@@ -146,7 +147,7 @@ def _has_value(measure: Measure, stats: ReportStats) -> bool:
 
 def _site_table(sites: Sequence[SiteSummary]) -> Table:
     table = Table(box=None, padding=(0, 1), header_style="dim")
-    table.add_column("site (medians)", no_wrap=True)
+    table.add_column("site (medians)", overflow="fold")
     for name in ("jobs", "succeeded", "slots", "useful", "compute", "transfer"):
         table.add_column(name, justify="right", no_wrap=True)
     for site in sites[:_MAX_SITES_SHOWN]:
@@ -159,7 +160,7 @@ def _site_table(sites: Sequence[SiteSummary]) -> Table:
 def _site_cells(site: SiteSummary) -> list[str | Text]:
     useful = sum(site.time_use_s.get(time_use, 0.0) for time_use in USEFUL)
     return [
-        Text(replace_control_chars(site.site) or "unknown", "" if site.site else "dim"),
+        Text(site.site or "unknown", "" if site.site else "dim"),
         f"{site.jobs:,}",
         f"{site.succeeded_jobs:,}",
         format_slot_hours(site.slot_s),

@@ -8,6 +8,7 @@ from typing import Any
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from packtrain import formatting, services
 from packtrain.cli.ui.output import print_next_commands, print_warning
@@ -21,7 +22,7 @@ from packtrain.state import JobStatus, RunState
 from packtrain.state.run import run_status
 from packtrain.store import RunInfo
 from packtrain.views.job_json import job_to_json
-from packtrain.views.run_table import STATUS_STYLES, render_job_table
+from packtrain.views.run_table import render_job_table, styled_status
 from packtrain.views.time_summary import TimeSummary, summarize_times
 
 _MAX_JOBS_SHOWN = 20
@@ -85,7 +86,8 @@ def print_run_summary(out: Console, run_info: RunInfo, state: RunState, run_repo
     """Print the summary for a person."""
     status = run_status(state, has_live_supervisor=False)
     out.print()
-    out.print(f"[bold]{run_info.run}[/] [{STATUS_STYLES.get(status, '')}]{status}[/]  {_format_status_counts(state)}")
+    counts = _format_status_counts(state)
+    out.print(Text.assemble((run_info.run, "bold"), " ", styled_status(status), "  ", (counts, "dim")))
     out.print(render_job_table(list(state.jobs.values())[:_MAX_JOBS_SHOWN], out.width))
     _print_times(out, summarize_times(state))
     if run_report.report:
@@ -97,13 +99,13 @@ def print_run_summary(out: Console, run_info: RunInfo, state: RunState, run_repo
         )
     for name, path in (("training", run_report.training_chart), ("report", run_report.report_page)):
         if path:
-            out.print(f"{name}: {path}", markup=False)
+            out.print(f"{name}: {path}")
     _print_next_commands_for(run_info, state)
 
 
 def _format_status_counts(state: RunState) -> str:
     counts = (f"{state.count_jobs(status)} {status.value}" for status in JobStatus if state.count_jobs(status))
-    return f"[dim]{pluralize(len(state.jobs), 'job')}: {', '.join(counts)}[/]" if len(state.jobs) > 1 else ""
+    return f"{pluralize(len(state.jobs), 'job')}: {', '.join(counts)}" if len(state.jobs) > 1 else ""
 
 
 def _print_times(out: Console, times: TimeSummary) -> None:
@@ -116,10 +118,10 @@ def _print_times(out: Console, times: TimeSummary) -> None:
             style = "red" if name == "wasted" else "cyan"
             bar = "█" * max(1, round(30 * share))
             table.add_row(
-                f"[dim]{name}[/]",
-                f"[{style}]{bar}[/]",
+                Text(name, "dim"),
+                Text(bar, style),
                 formatting.format_duration(seconds),
-                f"[dim]{formatting.format_percent(share)}[/]",
+                Text(formatting.format_percent(share), "dim"),
             )
     out.print(f"\nwhere the time went ({formatting.format_duration(times.total_s)}):")
     out.print(table)

@@ -68,6 +68,5 @@ class SubmissionProgress(Progress):
         origin = _ORIGIN_TEXTS[result.origin].format(formatting.format_duration(duration_s))
         size = formatting.format_size(index.path.stat().st_size)
         console().print(
-            f"[dim]{name}: {len(index):,} samples{classes} to stream, {origin}; the index has {size}[/]",
-            highlight=False,
+            f"{name}: {len(index):,} samples{classes} to stream, {origin}; the index has {size}", style="dim"
         )

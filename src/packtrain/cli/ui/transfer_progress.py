@@ -14,7 +14,7 @@ import click
 from rich.console import RenderableType
 from rich.live import Live
 
-from packtrain.cli.ui.output import console, print_warning
+from packtrain.cli.ui.output import console, print_line, print_warning
 from packtrain.errors import EXIT_INTERRUPTED, FailedError, UsageError
 from packtrain.transfer.progress import TransferSnapshot
 from packtrain.views.transfer import RateMeter, TransferView, format_transfer, render_transfer
@@ -132,7 +132,7 @@ class TransferProgress:
         now = time.monotonic()
         if self._prints_lines and now >= self._next_line_at:
             self._next_line_at = now + self._line_interval_s
-            click.echo(format_transfer(view))
+            print_line(format_transfer(view))
 
     def _render(self) -> RenderableType:
         return render_transfer(self._view)

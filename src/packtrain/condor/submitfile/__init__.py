@@ -9,6 +9,6 @@ to job, and `commands` lists what happens to each command. `translate` builds th
 `resources`, `file_transfer` and `other_commands`; `wrapper_check` checks the user's script.
 """
 
-from packtrain.condor.submitfile.convert import ConvertedSubmitFile, is_submit_file, load_submit_file
+from packtrain.condor.submitfile.convert import is_submit_file, load_submit_file
 
-__all__ = ["ConvertedSubmitFile", "is_submit_file", "load_submit_file"]
+__all__ = ["is_submit_file", "load_submit_file"]

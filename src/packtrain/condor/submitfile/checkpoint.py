@@ -6,7 +6,8 @@ import re
 from typing import Any
 
 from packtrain.condor.submitfile.file_transfer import WORK_DIR, is_inside, list_templates
-from packtrain.condor.submitfile.parsed_submit import ParsedSubmit, WorkflowDraft
+from packtrain.condor.submitfile.parsed_submit import ParsedSubmit
+from packtrain.spec.converted_file import WorkflowDraft
 
 _ALL_FILES = ("*", ".*")  # HTCondor takes every new or changed file at the top of the folder, also hidden ones
 

@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-import yaml as pyyaml
 
 from packtrain.condor.submitfile import commands
 from packtrain.condor.submitfile.parsed_submit import ParsedSubmit
@@ -16,6 +12,7 @@ from packtrain.condor.submitfile.syntax.context import SubmitContext
 from packtrain.condor.submitfile.syntax.submit_reader import MAX_SUBMIT_FILE_BYTES, parse_submit_description
 from packtrain.condor.submitfile.translate import translate
 from packtrain.spec import yaml_loader
+from packtrain.spec.converted_file import ConvertedFile
 from packtrain.spec.diagnostics import ERROR, Diagnostic
 from packtrain.spec.load import LoadResult, validate_workflow
 
@@ -25,19 +22,6 @@ _QUEUE_LINE = re.compile(r"^[ \t]*queue\b(?!\s*[:=])", re.IGNORECASE | re.MULTIL
 _COMMAND_LINE = re.compile(
     r"^[ \t]*(executable|universe|transfer_input_files|arguments)\s*=", re.IGNORECASE | re.MULTILINE
 )
-
-
-@dataclass(frozen=True)
-class ConvertedSubmitFile:
-    """The workflow of a submit file, and the document of an equivalent workflow file."""
-
-    load_result: LoadResult
-    document: dict[str, Any]
-
-    def to_workflow_text(self, source: str) -> str:
-        """Return the text of the workflow file. `source` is the name of the submit file."""
-        comment = f"# Converted from {source} by `packtrain convert`; paths are relative to this file.\n"
-        return comment + dump_yaml(self.document)
 
 
 def is_submit_file(path: Path) -> bool:
@@ -53,7 +37,7 @@ def is_submit_file(path: Path) -> bool:
     return bool(_QUEUE_LINE.search(text) and _COMMAND_LINE.search(text))
 
 
-def load_submit_file(path: str | os.PathLike[str], expect: tuple[str, ...] = ()) -> ConvertedSubmitFile:
+def load_submit_file(path: str | os.PathLike[str], expect: tuple[str, ...] = ()) -> ConvertedFile:
     """Load a submit file and convert it. Never raises: all problems, also an unreadable file, become diagnostics.
 
     Args:
@@ -67,41 +51,23 @@ def load_submit_file(path: str | os.PathLike[str], expect: tuple[str, ...] = ())
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         problem = Diagnostic(name, 1, 1, ERROR, f"the file cannot be read: {reason}")
-        return ConvertedSubmitFile(LoadResult(None, (problem,)), {})
+        return ConvertedFile(LoadResult(None, (problem,)), {})
     return convert_text(text, name, SubmitContext(Path(name).absolute().parent), expect)
 
 
-def convert_text(text: str, name: str, context: SubmitContext, expect: tuple[str, ...] = ()) -> ConvertedSubmitFile:
+def convert_text(text: str, name: str, context: SubmitContext, expect: tuple[str, ...] = ()) -> ConvertedFile:
     """Convert the text of a submit file. `name` is its file name in diagnostics."""
     description = parse_submit_description(text, name, context, commands.KNOWN_COMMANDS)
     if any(problem.is_error for problem in description.problems):
-        return ConvertedSubmitFile(LoadResult(None, tuple(description.problems)), {})
+        return ConvertedFile(LoadResult(None, tuple(description.problems)), {})
     submit = ParsedSubmit(description, context)
     draft = translate(submit, expect)
     problems = (*description.problems, *submit.report.diagnostics)
     if submit.report.has_errors:
-        return ConvertedSubmitFile(LoadResult(None, tuple(sorted(problems, key=_sort_key))), draft.document)
+        return ConvertedFile(LoadResult(None, tuple(sorted(problems, key=_sort_key))), draft.document)
     loaded = validate_workflow(yaml_loader.YamlDocument(draft.document, draft.source_map(name), problems))
-    return ConvertedSubmitFile(loaded, draft.document)
+    return ConvertedFile(loaded, draft.document)
 
 
 def _sort_key(problem: Diagnostic) -> tuple[bool, int]:
     return problem.severity == ERROR, problem.line
-
-
-class _Dumper(pyyaml.SafeDumper):
-    def ignore_aliases(self, data: Any) -> bool:
-        return True
-
-
-def _represent_text(dumper: pyyaml.SafeDumper, value: str) -> pyyaml.ScalarNode:
-    style = "|" if "\n" in value else None
-    return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style)
-
-
-_Dumper.add_representer(str, _represent_text)
-
-
-def dump_yaml(document: dict[str, Any]) -> str:
-    """Return YAML with keys in their order and multi-line texts as blocks."""
-    return pyyaml.dump(document, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110)

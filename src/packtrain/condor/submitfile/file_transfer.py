@@ -10,9 +10,10 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from packtrain.condor.submitfile.job_table import unique_name
-from packtrain.condor.submitfile.parsed_submit import ParsedSubmit, WorkflowDraft
+from packtrain.condor.submitfile.parsed_submit import ParsedSubmit
 from packtrain.condor.submitfile.syntax.macros import PLACEHOLDER, MacroError
 from packtrain.condor.submitfile.syntax.quoting import QuotingError, split_list, split_remaps, unquote_classad
+from packtrain.spec.converted_file import WorkflowDraft
 from packtrain.spec.diagnostics import ERROR, WARNING, Position
 
 WORK_DIR = "work"

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from packtrain.condor.submitfile import commands
-from packtrain.condor.submitfile.parsed_submit import ParsedSubmit, WorkflowDraft
+from packtrain.condor.submitfile.parsed_submit import ParsedSubmit
 from packtrain.condor.submitfile.syntax import macros
 from packtrain.condor.submitfile.syntax.submit_reader import SubmitCommand
+from packtrain.spec.converted_file import WorkflowDraft
 from packtrain.spec.diagnostics import did_you_mean
 
 

@@ -1,4 +1,4 @@
-"""The commands of a submit file with their values for all jobs, and the workflow document that is built from them."""
+"""The commands of a submit file with their values for all jobs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from packtrain.condor.submitfile.job_table import JobTable
 from packtrain.condor.submitfile.syntax.context import SubmitContext
 from packtrain.condor.submitfile.syntax.macros import MacroError
 from packtrain.condor.submitfile.syntax.submit_reader import SubmitCommand, SubmitDescription
-from packtrain.spec.diagnostics import ERROR, WARNING, DiagnosticReport, KeyPath, Position, SourceMap
+from packtrain.spec.diagnostics import ERROR, WARNING, DiagnosticReport, Position, SourceMap
 
 _TRUE, _FALSE = ("true", "yes", "t", "1"), ("false", "no", "f", "0", "")
 
@@ -81,32 +81,3 @@ class ParsedSubmit:
     def warning(self, key: str, message: str, hint: str = "") -> None:
         """Report a warning at the line of a command."""
         self.report.add(self.position(key), WARNING, message, hint)
-
-
-class WorkflowDraft:
-    """The workflow document while it is built, with the line of the submit file for each key."""
-
-    def __init__(self) -> None:
-        self.document: dict[str, object] = {}
-        self.positions: dict[KeyPath, Position] = {}
-
-    def set_value(self, path: tuple[str, ...], value: object, position: Position) -> None:
-        """Set a value, and create missing mappings above it.
-
-        Args:
-            path: The keys from the top of the document.
-            value: The value.
-            position: Its line in the submit file.
-        """
-        mapping = self.document
-        for depth, key in enumerate(path[:-1], 1):
-            inner = mapping.setdefault(key, {})
-            assert isinstance(inner, dict)
-            mapping = inner
-            self.positions.setdefault(path[:depth], position)
-        mapping[path[-1]] = value
-        self.positions[path] = position
-
-    def source_map(self, name: str) -> SourceMap:
-        """Return the positions for diagnostics. `name` is the name of the submit file."""
-        return SourceMap(name, self.positions, self.positions)

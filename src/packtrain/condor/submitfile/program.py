@@ -7,9 +7,10 @@ import shlex
 from typing import Any
 
 from packtrain.condor.submitfile.file_transfer import WORK_DIR, base_name
-from packtrain.condor.submitfile.parsed_submit import ParsedSubmit, WorkflowDraft
+from packtrain.condor.submitfile.parsed_submit import ParsedSubmit
 from packtrain.condor.submitfile.syntax.macros import PLACEHOLDER, MacroError
 from packtrain.condor.submitfile.syntax.quoting import QuotingError, quote_for_shell, split_arguments, split_environment
+from packtrain.spec.converted_file import WorkflowDraft
 from packtrain.spec.secret_references import has_reference
 
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 import re
 
-from packtrain.condor.submitfile.parsed_submit import ParsedSubmit, WorkflowDraft
+from packtrain.condor.submitfile.parsed_submit import ParsedSubmit
 from packtrain.condor.submitfile.syntax.quoting import unquote_classad
+from packtrain.spec.converted_file import WorkflowDraft
 from packtrain.spec.units import to_workflow_size
 
 _DEFAULT_MEMORY_MB = 1024

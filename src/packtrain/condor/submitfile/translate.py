@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 from packtrain.condor.submitfile.checkpoint import add_checkpoint
 from packtrain.condor.submitfile.dag_variables import DAGMAN_MACROS, find_dag_variables
 from packtrain.condor.submitfile.file_transfer import add_inputs, add_outputs
 from packtrain.condor.submitfile.other_commands import add_other_commands
-from packtrain.condor.submitfile.parsed_submit import ParsedSubmit, WorkflowDraft
+from packtrain.condor.submitfile.parsed_submit import ParsedSubmit
 from packtrain.condor.submitfile.program import add_program
 from packtrain.condor.submitfile.resources import add_container, add_resources
 from packtrain.condor.submitfile.syntax.macros import MacroError
 from packtrain.condor.submitfile.wrapper_check import check_wrapper
+from packtrain.spec.converted_file import WorkflowDraft, workflow_name
 from packtrain.spec.diagnostics import WARNING, Position
 
 _KEY_ORDER = (
@@ -54,12 +54,6 @@ def translate(submit: ParsedSubmit, expect: tuple[str, ...]) -> WorkflowDraft:
     _warn_undefined(submit)
     draft.document = {key: draft.document[key] for key in _KEY_ORDER if key in draft.document}
     return draft
-
-
-def workflow_name(path: str) -> str:
-    """Return a valid workflow name for a submit file."""
-    name = re.sub(r"[^A-Za-z0-9 ._-]+", "-", Path(path).stem).lstrip("-._ ")[:90]
-    return name or "job"
 
 
 def _add_jobs(submit: ParsedSubmit, draft: WorkflowDraft) -> None:

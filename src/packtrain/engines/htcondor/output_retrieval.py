@@ -13,9 +13,10 @@ from packtrain.engines.api import SubmitRequest
 from packtrain.engines.htcondor.input_transfer import local_path
 from packtrain.errors import FormatError
 from packtrain.events import Event, JournalReader, kinds
-from packtrain.fileutil import temporary_path
+from packtrain.fileutil import durable_mkdir, durable_move, sync_folder, sync_tree, temporary_path
 from packtrain.plan import AttemptFolder, Job, OutputManifest, RunFolder
 from packtrain.plan.output_manifest import MANIFEST_NAME, staging_folder
+from packtrain.transfer.integrity.digests import sha256_file
 from packtrain.transfer.urls import is_http
 
 _FAILED_OUTPUTS_DIR = ".packtrain"  # outputs of executions that did not pass their checks
@@ -24,15 +25,41 @@ _FAILED_OUTPUTS_DIR = ".packtrain"  # outputs of executions that did not pass th
 def commit_outputs(job: Job, attempt_folder: AttemptFolder) -> None:
     """Move the outputs of a successful attempt to the output folder of its job, each file atomically.
 
-    Repeatable. Raises OSError. Outputs that are not files of this machine were uploaded by the agent.
+    When this returns, they survive a power cut. Repeatable. Raises OSError, also if an output is not what the agent
+    listed: a power cut may have damaged it after the pool returned it. Outputs that are not files of this machine were
+    uploaded by the agent.
     """
     if job.output is None or not job.output.location.url.startswith("file:"):
         return
     target_folder = local_path(job.output.location)
-    target_folder.mkdir(parents=True, exist_ok=True)
-    for path in _accepted_files(attempt_folder):
-        _move_file(path, target_folder / path.relative_to(attempt_folder.output))
+    durable_mkdir(target_folder)
+    returned = {path.relative_to(attempt_folder.output).as_posix(): path for path in _walk_files(attempt_folder.output)}
+    listed = _accepted_outputs(attempt_folder)
+    if listed is not None:
+        for name, output in listed.items():  # those that were not returned were moved before a crash
+            _verify_output(returned.get(name, target_folder / name), output)
+        # An earlier execution that was interrupted while the pool returned its outputs may have left other files.
+        returned = {name: path for name, path in returned.items() if name in listed}
+    durable_move({path: target_folder / name for name, path in returned.items()})
     shutil.rmtree(attempt_folder.checkpoint, ignore_errors=True)
+
+
+def _accepted_outputs(attempt_folder: AttemptFolder) -> dict[str, Mapping[str, Any]] | None:
+    """Return the outputs of the execution that succeeded by name, or None if it could not list them."""
+    end_event = _last_end_event(attempt_folder)
+    outputs = _listed_outputs(attempt_folder, end_event) if end_event else None
+    if end_event is None or (outputs is None and type(end_event.data.get("n_outputs")) is int):
+        raise OSError(f"the list of outputs that the pool returned to {attempt_folder.root} is missing or damaged")
+    return None if outputs is None else {str(output.get("path")): output for output in outputs}
+
+
+def _verify_output(path: Path, output: Mapping[str, Any]) -> None:
+    """Raise OSError unless a file has the size and the digest that the agent listed, as far as it listed them."""
+    n_bytes = path.stat().st_size
+    if n_bytes != output.get("bytes", n_bytes):
+        raise OSError(f"{path} has {n_bytes} bytes, but had {output['bytes']} when the job ended")
+    if "sha256" in output and sha256_file(path) != output["sha256"]:
+        raise OSError(f"{path} has another sha256 than when the job ended")
 
 
 def has_all_outputs(job: Job, attempt_folder: AttemptFolder) -> bool:
@@ -85,39 +112,11 @@ def _is_retrieved(folder: Path, output: Mapping[str, Any]) -> bool:
     return n_bytes == output.get("bytes")
 
 
-def _accepted_files(attempt_folder: AttemptFolder) -> Iterator[Path]:
-    """Yield the outputs of the execution that succeeded.
-
-    An earlier execution that was interrupted while the pool returned its outputs may have left other files.
-    """
-    end_event = _last_end_event(attempt_folder)
-    outputs = _listed_outputs(attempt_folder, end_event) if end_event else None
-    names = None if outputs is None else {str(output.get("path")) for output in outputs}
-    for path in _walk_files(attempt_folder.output):
-        if names is None or path.relative_to(attempt_folder.output).as_posix() in names:
-            yield path
-
-
 def _walk_files(root: Path) -> Iterator[Path]:
     for folder, subfolders, names in os.walk(root):
         if Path(folder) == root and _FAILED_OUTPUTS_DIR in subfolders:
             subfolders.remove(_FAILED_OUTPUTS_DIR)
         yield from (Path(folder, name) for name in sorted(names))
-
-
-def _move_file(path: Path, target: Path) -> None:
-    target.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        path.replace(target)
-    except OSError:  # the target is on another file system
-        temporary = temporary_path(target)
-        try:
-            shutil.copy2(path, temporary)
-            temporary.replace(target)
-        except OSError:
-            temporary.unlink(missing_ok=True)
-            raise
-        path.unlink()
 
 
 def has_condor_checkpoints(job: Job) -> bool:
@@ -126,7 +125,7 @@ def has_condor_checkpoints(job: Job) -> bool:
 
 
 def save_spooled_checkpoint(job: Job, attempt_folder: AttemptFolder, spool_dir: Path) -> None:
-    """Copy a checkpoint from the schedd's spool to the attempt folder, atomically.
+    """Copy a checkpoint from the schedd's spool to the attempt folder, atomically and durably.
 
     HTCondor stores the checkpoint in the spool and deletes it when the job is removed. If the user may not read the
     spool, the next attempt starts from the beginning.
@@ -135,8 +134,10 @@ def save_spooled_checkpoint(job: Job, attempt_folder: AttemptFolder, spool_dir: 
     try:
         if has_condor_checkpoints(job) and any((spool_dir / "checkpoint").iterdir()):
             shutil.copytree(spool_dir / "checkpoint", temporary)
+            sync_tree(temporary)
             shutil.rmtree(attempt_folder.checkpoint, ignore_errors=True)
             temporary.rename(attempt_folder.checkpoint)
+            sync_folder(attempt_folder.root)
     except OSError:
         shutil.rmtree(temporary, ignore_errors=True)
 

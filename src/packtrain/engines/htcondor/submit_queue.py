@@ -102,7 +102,7 @@ class SubmitQueue:
             self._write_attempt_folder(request)
         first_id, batch = requests[0].attempt_id, self._make_batch(requests)
         items_path = self._folder.htcondor / f"{first_id}.items"
-        atomic_write(items_path, render_items(batch))
+        atomic_write(items_path, render_items(batch), durable=True)  # `recover` reads it
         settings = RunSettings.read(self._folder.htcondor / "run_settings.json")
         settings = replace(settings, disk_mb=math.ceil(settings.disk_mb * batch.overrides.disk_factor))
         description = render_submit_description(batch, self._folder, items_path, settings)

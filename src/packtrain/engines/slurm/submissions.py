@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from packtrain.engines.slurm.batch_script import TASKS_SUFFIX
-from packtrain.fileutil import atomic_write
+from packtrain.fileutil import atomic_write, durable_mkdir
 from packtrain.plan import RunFolder
 
 _NAME_FORBIDDEN = re.compile(r"[^A-Za-z0-9._-]")
-_RECORD_SUFFIX = ".json"
+_NAME_PREFIX, _RECORD_SUFFIX = "pt-", ".json"
 
 
 @dataclass(frozen=True)
@@ -44,16 +44,16 @@ class ArraySubmission:
 
 def new_name(run: str) -> str:
     """Return a job name that no other submission has."""
-    return f"pt-{_NAME_FORBIDDEN.sub('-', run)[:80]}-{os.urandom(4).hex()}"
+    return f"{_NAME_PREFIX}{_NAME_FORBIDDEN.sub('-', run)[:80]}-{os.urandom(4).hex()}"
 
 
 def write_submission(submission: ArraySubmission, script: str, folder: RunFolder) -> Path:
     """Store the script, the tasks file that it reads, and last the record; return the path of the script."""
-    folder.slurm.mkdir(parents=True, exist_ok=True)
+    durable_mkdir(folder.slurm)
     path = folder.slurm / f"{submission.name}.sh"
     lines = "".join(f"{task.job_id} {task.attempt_id}\n" for task in submission.tasks)
-    atomic_write(path, script)
-    atomic_write(path.with_suffix(TASKS_SUFFIX), lines)
+    atomic_write(path, script, durable=True)
+    atomic_write(path.with_suffix(TASKS_SUFFIX), lines, durable=True)
     record = {"name": submission.name, "tasks": [[task.attempt_id, task.job_id] for task in submission.tasks]}
     atomic_write(path.with_suffix(_RECORD_SUFFIX), json.dumps(record), durable=True)
     return path
@@ -74,7 +74,7 @@ def script_path(submission: ArraySubmission, folder: RunFolder) -> Path:
 def read_submissions(folder: RunFolder, known_names: Iterable[str] = ()) -> Iterator[ArraySubmission]:
     """Yield the stored submissions of a run, except those with known names."""
     known = set(known_names)
-    for path in sorted(folder.slurm.glob(f"*{_RECORD_SUFFIX}")):
+    for path in sorted(folder.slurm.glob(f"{_NAME_PREFIX}*{_RECORD_SUFFIX}")):
         if path.stem not in known:
             record = json.loads(path.read_text(encoding="utf-8"))
             yield ArraySubmission(record["name"], tuple(Task(*task) for task in record["tasks"]))

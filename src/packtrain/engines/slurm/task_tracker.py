@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -21,7 +22,7 @@ from packtrain.slurm.job_states import JobPhase, reason_meaning, state_meaning
 from packtrain.slurm.squeue import TaskStatus
 
 _UPDATES_PER_RECORD = 8  # positions in the log are this far apart as sequence numbers
-_LOST_DETAIL = "Slurm no longer knows the job, and its agent did not report its end"
+_LOST_DETAIL = "Slurm lost the job, and its agent did not report its end"
 
 
 @dataclass
@@ -113,7 +114,7 @@ def _updates_from_status(tracked: TrackedTask, status: TaskStatus, record: Statu
     if not tracked.started_execution and (phase is JobPhase.RUNNING or status.node):
         tracked.started_execution = execution
         yield ExecutionStarted(
-            *ids, execution=execution, host=status.node, site=status.partition, native_id=native_id,
+            *ids, execution=execution, host=status.node, site=status.node, native_id=native_id,
             seq=base_seq + 2, occurred_at=status.started_at or record.observed_at,
         )  # fmt: skip
     if phase is JobPhase.ENDED:
@@ -135,9 +136,16 @@ def _updates_from_pending(
     elif tracked.is_held and not meaning.hold_action:
         tracked.is_held = False
         yield Released(*ids, native_id=native_id, seq=base_seq + 4, occurred_at=record.observed_at)
-    if meaning.message != tracked.wait_reason:
-        tracked.wait_reason = meaning.message
-        yield Queued(*ids, reason=meaning.message, native_id=native_id)
+    reason = meaning.message + _format_estimate(status)
+    if reason != tracked.wait_reason:
+        tracked.wait_reason = reason
+        yield Queued(*ids, reason=reason, native_id=native_id)
+
+
+def _format_estimate(status: TaskStatus) -> str:
+    if status.started_at is None or status.reason == "BeginTime":  # that is when it may start
+        return ""
+    return time.strftime("; Slurm expects to start it on %d %b at %H:%M", time.localtime(status.started_at))
 
 
 def _gone(tracked: TrackedTask, status: TaskStatus, native_id: str, observed_at: float) -> Gone:
@@ -156,8 +164,10 @@ def _gone(tracked: TrackedTask, status: TaskStatus, native_id: str, observed_at:
         detail = _exit_detail(status.exit_code)
     elif status.reason and status.reason != "None":
         detail += f" ({status.reason})"
+    # The exit code of a job that Slurm ended differs between squeue and sacct, which says 0.
+    exit_code = None if meaning.failure_kind and status.exit_code == 0 else status.exit_code
     return Gone(
-        *ids, exit_code=status.exit_code, failure_kind=meaning.failure_kind, detail=detail,
+        *ids, exit_code=exit_code, failure_kind=meaning.failure_kind, detail=detail,
         native_id=native_id, occurred_at=observed_at,
     )  # fmt: skip
 

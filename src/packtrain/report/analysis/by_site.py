@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from packtrain.report.analysis.distribution import Distribution, describe
 from packtrain.report.analysis.input_transfers import SiteTransfer
+from packtrain.report.analysis.resource_use import Efficiency, summarize_efficiency
 from packtrain.report.analysis.time_accounting import (
     US_PER_S,
     WASTED,
@@ -17,12 +18,13 @@ from packtrain.report.analysis.time_accounting import (
     TimeUse,
     sum_time_use,
 )
-from packtrain.report.history import Outcome
+from packtrain.report.history import Outcome, Phase
 
 Key = TypeVar("Key")
 
 _TIME_USE_ORDER = tuple(TimeUse)
 _MIN_VALUES = 3  # needed to compare medians
+_ROUNDING_S = 1e-6
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,9 @@ class SiteSummary:
     compute_time_s: Distribution | None  # distribution of `compute_times_s`
     transfer_time_s: Distribution | None  # durations of complete input transfers
     bytes_per_s: Distribution | None  # speeds of complete input transfers
+    queue_wait_s: Distribution | None  # time in the queue before each execution at the site
+    gpu_s: float  # slot seconds times GPUs
+    efficiency: Efficiency | None  # null if the source does not record it
 
     @property
     def wasted_s(self) -> float:
@@ -90,7 +95,19 @@ def _summarize_site(
         describe(compute_times_s),
         _duration_distribution(completed),
         _speed_distribution(completed),
+        describe(wait_s for item in executions if (wait_s := _queue_wait_s(*item)) is not None),
+        sum(time.execution.gpus * time.execution.duration_s for _, time in executions),
+        summarize_efficiency(time.execution for _, time in executions),
     )
+
+
+def _queue_wait_s(job_time: JobTimeUse, execution_time: ExecutionTimeUse) -> float | None:
+    """Return how long the job was queued just before an execution; None if that is unknown."""
+    job, start = job_time.job, execution_time.execution.start
+    before = [wait for wait in job.waits if wait.end <= start + _ROUNDING_S]
+    if before and before[-1].phase is Phase.QUEUED and start - before[-1].end <= _ROUNDING_S:
+        return before[-1].duration_s
+    return 0.0 if start == job.submitted_at else None
 
 
 def _has_succeeded(job_time: JobTimeUse, execution_time: ExecutionTimeUse) -> bool:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from packtrain.formatting import format_duration, format_percent, format_slot_hours
+from packtrain.formatting import format_duration, format_percent, format_slot_hours, pluralize
 from packtrain.report.analysis.by_site import SiteSummary
 from packtrain.report.analysis.common_factors import find_common_factor
 from packtrain.report.analysis.distribution import Distribution
@@ -23,6 +23,7 @@ from packtrain.report.history import ExecutionRecord, FailureCategory, InputTran
 
 _MIN_NOTABLE_S = 60.0
 _MIN_FRACTION = {TimeUse.OVERHEAD: 0.05, TimeUse.CHECKPOINT_RESTART: 0.05}  # of the wallclock; 0.01 for other time uses
+_MIN_STATE_FRACTION = 0.01  # of the wallclock
 _MAJORITY_OF_LOSS = 0.8  # jobs with this fraction of a loss "account for 80%" of it
 _MIN_TAIL_RATIO = 2.0  # p95 / median of completion times with a long tail
 _MIN_SITE_RATIO = 1.3  # between the medians of sites that differ
@@ -32,7 +33,6 @@ _MAX_JOBS_TO_LIST = 5  # up to this number, all affected jobs are counted
 _MIN_VALUES = 3  # needed for a meaningful median
 _IMMEDIATE_S = 60.0  # a failure within this time was immediate
 _MAX_TIMEOUT_GAP_RATIO = 1.5  # shortest failed / longest complete transfer, if a time limit lies between them
-_MAX_REASON_LENGTH = 120
 _MAX_NODES_TO_LIST = 3
 
 _TIME_USE_TEXT = {
@@ -69,7 +69,8 @@ class Finding:
 def collect_findings(history: JobHistory, stats: ReportStats) -> tuple[Finding, ...]:
     """Return all findings, the most important first."""
     finders: tuple[Callable[[JobHistory, ReportStats], Iterator[Finding]], ...] = (
-        _useful_time, _wasted_time, _failures, _lost_nodes, _long_tail, _transfer_time_limit, _slow_sites,
+        _useful_time, _wasted_time, _wasted_by_state, _low_efficiency, _failures, _lost_nodes, _long_tail,
+        _transfer_time_limit, _slow_sites,
         _slow_transfers, _warm_caches, _queue_wait, _unchecked_outputs, _unfinished_jobs, _unreadable_entries,
     )  # fmt: skip
     findings = [finding for find in finders for finding in find(history, stats)]
@@ -142,6 +143,35 @@ def _no_checkpoint_note(use: TimeUse, history: JobHistory) -> str:
     return "" if resumed else "; no execution was resumed from a checkpoint"
 
 
+def _wasted_by_state(history: JobHistory, stats: ReportStats) -> Iterator[Finding]:
+    """Report which states of the pool, such as TIMEOUT or PREEMPTED, the wasted time belongs to."""
+    wasted = [state for state in stats.states if state.wasted_s >= _MIN_STATE_FRACTION * stats.wallclock_s]
+    wasted_s = sum(state.wasted_s for state in wasted)
+    if wasted_s < _MIN_NOTABLE_S:
+        return
+    parts = [
+        f"{state.state} {format_slot_hours(state.wasted_s)} ({pluralize(state.executions, 'execution')})"
+        for state in wasted
+    ]
+    text = f"Wasted slot time by the state in which executions ended: {', '.join(parts)}."
+    yield Finding(text, 0.9 * wasted_s / stats.wallclock_s)
+
+
+def _low_efficiency(history: JobHistory, stats: ReportStats) -> Iterator[Finding]:
+    """Report requests that are much larger than what was used: smaller ones start sooner."""
+    efficiency = stats.efficiency
+    if not efficiency or stats.wallclock_s < _MIN_NOTABLE_S:
+        return
+    uses = {
+        "CPU time": efficiency.cpu, "memory": efficiency.memory, "time limit": efficiency.time_limit,
+    }  # fmt: skip
+    low = [f"{format_percent(used)} of the {name}" for name, used in uses.items() if used is not None and used < 0.5]
+    if low:
+        listed = f"{', '.join(low[:-1])} and {low[-1]}" if len(low) > 1 else low[0]
+        text = f"The executions used {listed} that they requested; smaller requests start sooner."
+        yield Finding(text, 0.13)
+
+
 # Outcomes
 
 
@@ -176,10 +206,9 @@ def _top_reason(failures: Sequence[FailureSummary]) -> str:
     if not top.reason or top.reason_count == 1 < n_failures:
         return ""
     reason = " ".join(top.reason.split())
-    shortened = reason if len(reason) <= _MAX_REASON_LENGTH else f"{reason[: _MAX_REASON_LENGTH - 1]}…"
     if n_failures == 1:
-        return f" The reason: “{shortened}”."
-    return f" The most frequent reason: “{shortened}” ({_count_jobs(top.reason_count)})."
+        return f" The reason: “{reason}”."
+    return f" The most frequent reason: “{reason}” ({_count_jobs(top.reason_count)})."
 
 
 def _not_retried_note(stats: ReportStats) -> str:
@@ -301,6 +330,11 @@ def _queue_wait(history: JobHistory, stats: ReportStats) -> Iterator[Finding]:
     if not wait or wait.median < _MIN_NOTABLE_S or wait.median < 0.2 * typical_s:
         return
     text = f"Half of the jobs waited {format_duration(wait.median)} or longer for their first slot"
+    sites = [(site.site, site.queue_wait_s) for site in stats.sites if site.site and site.queue_wait_s]
+    with_values = [(name, waits.median) for name, waits in sites if waits.count >= _MIN_VALUES]
+    if len(with_values) > 1:
+        slowest, median_s = max(with_values, key=lambda item: item[1])
+        text += f", longest at {slowest} (median {format_duration(median_s)})"
     yield Finding(f"{text}; the longest wait was {format_duration(wait.maximum)}.", 0.12)
 
 

@@ -51,6 +51,10 @@ def _completion_quantile(attribute: str) -> Callable[[ReportStats], float | None
     return lambda stats: getattr(stats.completion_s, attribute) if stats.completion_s else None
 
 
+def _efficiency(attribute: str) -> Callable[[ReportStats], float | None]:
+    return lambda stats: getattr(stats.efficiency, attribute) if stats.efficiency else None
+
+
 _SLOT_S, _DURATION, _FRACTION, _COUNT, _RATIO = Unit
 _HIGHER, _LOWER, _NEITHER = Better
 
@@ -81,6 +85,8 @@ MEASURES = (
     Measure("held_in_transfer", "held in transfer", _COUNT, _LOWER, lambda stats: stats.held_in_transfer),
     Measure("held_in_compute", "held in compute", _COUNT, _LOWER, lambda stats: stats.held_in_compute),
     Measure("held_elsewhere", "held elsewhere", _COUNT, _LOWER, lambda stats: stats.held_elsewhere),
+    Measure("cpu_efficiency", "CPU efficiency", _FRACTION, _HIGHER, _efficiency("cpu")),
+    Measure("memory_efficiency", "memory efficiency", _FRACTION, _HIGHER, _efficiency("memory")),
     Measure("retries", "retries", _COUNT, _LOWER, lambda stats: stats.retries),
     Measure("failed_transfers", "failed transfers", _COUNT, _LOWER, lambda stats: stats.failed_transfers),
 )  # fmt: skip

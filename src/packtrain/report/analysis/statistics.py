@@ -21,6 +21,7 @@ from packtrain.report.analysis.by_site import (
 )
 from packtrain.report.analysis.distribution import Distribution, describe
 from packtrain.report.analysis.input_transfers import collect_site_transfers, count_failed_transfers
+from packtrain.report.analysis.resource_use import Efficiency, StateSummary, summarize_efficiency, summarize_states
 from packtrain.report.analysis.time_accounting import (
     TRANSFER_PHASES,
     UNFINISHED_OUTCOMES,
@@ -35,10 +36,12 @@ from packtrain.report.history import ExecutionRecord, FailureCategory, JobHistor
 
 __all__ = [
     "Distribution",
+    "Efficiency",
     "FailureSummary",
     "JobSummary",
     "ReportStats",
     "SiteSummary",
+    "StateSummary",
     "TransferSummary",
     "compute_stats",
 ]
@@ -82,7 +85,7 @@ class ReportStats:
     """All statistics of one history."""
 
     name: str
-    kind: str  # run, log, table, simulation
+    kind: str  # run, log, accounting, table, simulation
     jobs: int
     executions: int  # sessions on slots
     outcomes: Mapping[Outcome, int]  # number of jobs by outcome
@@ -109,6 +112,8 @@ class ReportStats:
     unchecked_jobs: int  # jobs that succeeded, but whose outputs were not checked
     job_failures: tuple[FailureSummary, ...]  # failed jobs by category, the most frequent first
     execution_failures: tuple[FailureSummary, ...]  # failed executions by category, the most frequent first
+    efficiency: Efficiency | None  # used CPUs, memory and time; null if the source does not record them
+    states: tuple[StateSummary, ...]  # executions by the pool's own states; empty if the source does not record them
     sites: tuple[SiteSummary, ...]  # sorted by slot time in descending order
     transfers: tuple[TransferSummary, ...]  # by site and source
     fastest_transfer_site: str | None  # the site with the fastest input transfers
@@ -182,6 +187,8 @@ def compute_stats(history: JobHistory) -> ReportStats:
         execution_failures=_summarize_failures(
             [(execution, execution.duration_s) for execution in history.executions()]
         ),
+        efficiency=summarize_efficiency(history.executions()),
+        states=summarize_states(execution for job_time in job_times for execution in job_time.executions),
         sites=sites,
         transfers=summarize_transfers(transfers),
         fastest_transfer_site=find_fastest_transfer_site(sites),

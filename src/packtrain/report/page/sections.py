@@ -21,6 +21,7 @@ _UNIT_SPACE_PATTERN = re.compile(r"(?<=\d) (?=(?:h|min|s|d|jobs?|[GMk]B/?s?)\b)|
 _SOURCE_TEXT = {
     "run": "a packtrain run",
     "log": "from an HTCondor log",
+    "accounting": "from Slurm's accounting",
     "table": "from a job table",
     "simulation": "simulated",
 }
@@ -155,6 +156,10 @@ def _loss_cards(stats: ReportStats) -> Iterator[tuple[str, str, str]]:
         "in compute": stats.held_in_compute,
         "elsewhere": stats.held_elsewhere,
     }
+    if stats.efficiency and stats.efficiency.cpu is not None:
+        yield "CPU efficiency", format_percent(stats.efficiency.cpu), "CPU time / requested CPUs times slot time"
+    if stats.efficiency and stats.efficiency.memory is not None:
+        yield "Memory efficiency", format_percent(stats.efficiency.memory), "peak / requested memory, by slot time"
     if any(held.values()):
         counts = ", ".join(f"{count:,} {phase}" for phase, count in held.items() if count)
         yield "Jobs held, not released", f"{sum(held.values()):,}", counts

@@ -12,6 +12,7 @@ from packtrain.report.analysis.by_site import SiteSummary, TransferSummary
 from packtrain.report.analysis.compare import MeasureComparison, compare_stats
 from packtrain.report.analysis.distribution import Distribution
 from packtrain.report.analysis.measures import format_value
+from packtrain.report.analysis.resource_use import cpu_efficiency, memory_efficiency
 from packtrain.report.analysis.statistics import FailureSummary, JobSummary, ReportStats, job_labels
 from packtrain.report.analysis.time_accounting import LOST_COMPUTE, UNFINISHED_OUTCOMES, USEFUL, TimeUse
 from packtrain.report.charts.canvas.svg import escape_xml
@@ -92,6 +93,7 @@ def build_tables(history: JobHistory, stats: ReportStats, max_rows: int = MAX_RO
         _jobs_table(history, stats, max_rows),
         _executions_table(history, max_rows),
         _sites_table(stats),
+        _states_table(stats),
         _distributions_table(stats),
         _transfers_table(stats),
         _failures_table(stats),
@@ -134,6 +136,14 @@ def _percent_cell(part: float, whole: float) -> HtmlCell:
         HtmlCell(format_percent(part / whole), part / whole, "number")
         if whole
         else HtmlCell(_EMPTY, css_class="number")
+    )
+
+
+def _fraction_cell(fraction: float | None) -> HtmlCell:
+    return (
+        HtmlCell(_EMPTY, css_class="number")
+        if fraction is None
+        else HtmlCell(format_percent(fraction), fraction, "number")
     )
 
 
@@ -200,7 +210,7 @@ def _job_row(row: JobSummary, label: str) -> list[HtmlCell]:
 
 def _executions_table(history: JobHistory, max_rows: int) -> HtmlTable:
     columns = _make_columns("Job", "Execution") + _make_columns(
-        "Outcome, Site, Node", "Slot time, Transfer in, Execute, Transfer out", "Reason"
+        "Outcome, State, Site, Node", "Slot time, Transfer in, Execute, Transfer out, CPU, Memory", "Reason"
     )
     executions = [(job.id, execution) for job in history.jobs for execution in job.executions]
     shown, note = _select_rows(executions, max_rows, lambda item: item[1].duration_s, "longest executions")
@@ -220,12 +230,15 @@ def _execution_row(job_id: str, execution: ExecutionRecord) -> list[HtmlCell]:
         HtmlCell(job_id),
         _count_cell(execution.number),
         _outcome_cell(execution.outcome),
+        HtmlCell(execution.pool_state),
         HtmlCell(execution.site),
         HtmlCell(execution.node),
         _duration_cell(execution.duration_s),
         _duration_cell(execution.seconds_in(Phase.TRANSFER_IN)),
         _duration_cell(execution.seconds_in(Phase.EXECUTE)),
         _duration_cell(execution.seconds_in(Phase.TRANSFER_OUT)),
+        _fraction_cell(cpu_efficiency(execution)),
+        _fraction_cell(memory_efficiency(execution)),
         _text_cell(execution.reason),
     ]
 
@@ -233,7 +246,8 @@ def _execution_row(job_id: str, execution: ExecutionRecord) -> list[HtmlCell]:
 def _sites_table(stats: ReportStats) -> HtmlTable:
     columns = _make_columns(
         "Site",
-        "Executions, Jobs, Succeeded, Slot hours, Useful, Wasted, Median compute, Median transfer, Median speed",
+        "Executions, Jobs, Succeeded, Slot hours, GPU hours, Useful, Wasted, CPU efficiency, Memory efficiency, "
+        "Median wait, Longest wait, Median compute, Median transfer, Median speed",
     )
     return HtmlTable("sites", "Sites", columns, [_site_row(site) for site in stats.sites])
 
@@ -246,12 +260,32 @@ def _site_row(site: SiteSummary) -> list[HtmlCell]:
         _count_cell(site.jobs),
         _count_cell(site.succeeded_jobs),
         _hours_cell(site.slot_s),
+        _hours_cell(site.gpu_s),
         _percent_cell(useful, site.slot_s),
         _hours_cell(site.wasted_s),
+        _fraction_cell(site.efficiency.cpu if site.efficiency else None),
+        _fraction_cell(site.efficiency.memory if site.efficiency else None),
+        _median_cell(site.queue_wait_s),
+        _duration_cell(site.queue_wait_s.maximum if site.queue_wait_s else None),
         _median_cell(site.compute_time_s),
         _median_cell(site.transfer_time_s),
         _rate_cell(site.bytes_per_s),
     ]
+
+
+def _states_table(stats: ReportStats) -> HtmlTable:
+    columns = _make_columns("State", "Executions, Slot hours, Wasted, GPU hours")
+    rows = [
+        [
+            HtmlCell(state.state),
+            _count_cell(state.executions),
+            _hours_cell(state.slot_s),
+            _hours_cell(state.wasted_s),
+            _hours_cell(state.gpu_s),
+        ]
+        for state in stats.states
+    ]
+    return HtmlTable("states", "Executions by the pool's states", columns, rows)
 
 
 def _distributions_table(stats: ReportStats) -> HtmlTable:

@@ -18,6 +18,7 @@ from packtrain.condor.eventlog import attributes as transfers
 from packtrain.condor.eventlog import event_types as codes
 from packtrain.condor.eventlog.attributes import EventAttributes, event_attributes, transfer_type
 from packtrain.condor.eventlog.job_event import EventTuple, JobEvent, JobId
+from packtrain.condor.reasons import put_cause_first
 from packtrain.errors import FormatError
 from packtrain.events import Event
 from packtrain.formatting import replace_control_chars
@@ -369,8 +370,8 @@ def _on_generic(builder: LogHistoryBuilder, job: LogJob, record: JobEvent, now: 
 
 
 def _reason_text(attributes: EventAttributes, attribute: str) -> str:
-    """Return a text attribute as one line, truncated to fit into a table."""
-    text = " ".join(str(attributes.get(attribute, "")).split())
+    """Return a reason as one line, the cause first, truncated to fit into a table."""
+    text = put_cause_first(" ".join(str(attributes.get(attribute, "")).split()))
     return text if len(text) <= 500 else text[:499] + "…"
 
 

@@ -1,4 +1,5 @@
-"""Reads files as a history: HTCondor user logs (globs, folders, rotated or compressed logs) or a CSV job table.
+"""Reads files as a history: HTCondor user logs (globs, folders, rotated or compressed logs), Slurm's accounting or a
+CSV job table.
 
 The format is detected from the content. Runs of packtrain are read by `run_store`.
 """
@@ -13,11 +14,13 @@ from itertools import chain, count
 from pathlib import Path
 
 from packtrain.condor.eventlog.job_event import EventTuple, UnreadableEvent
-from packtrain.condor.eventlog.log_files import group_rotated_logs, is_event_log, read_events, read_head
+from packtrain.condor.eventlog.log_files import group_rotated_logs, is_event_log, read_chunks, read_events, read_head
 from packtrain.errors import NotFoundError, UsageError
 from packtrain.report.history import JobHistory, JobRecord, ReadProblem
 from packtrain.report.readers.condor_log import LogHistoryBuilder
 from packtrain.report.readers.job_table import is_job_table, read_job_table
+from packtrain.report.readers.slurm_accounting import read_slurm_accounting
+from packtrain.slurm.accounting.parse import is_accounting, parse_accounting
 
 _MAX_PROBLEMS = 100
 _MAX_HOSTS = 3
@@ -39,7 +42,10 @@ _REUSED_NUMBERS_NOTE = (
     "{numbers} used by several jobs, which were submitted at different times or from different access points "
     "({hosts}). They are kept apart: the names of the later ones include the name of the log."
 )
-_UNKNOWN_FORMAT = "neither an HTCondor user log nor a job table (a CSV file with the columns `job` and `outcome`)"
+_UNKNOWN_FORMAT = (
+    "neither an HTCondor user log, nor Slurm accounting (`sacct -P` or `sacct --json`), nor a job table (a CSV file "
+    "with the columns `job` and `outcome`)"
+)
 
 ProgressCallback = Callable[[int], None]  # called with the number of events read since the last call
 
@@ -57,15 +63,26 @@ def read_history(patterns: Sequence[str], on_progress: ProgressCallback = lambda
     """
     paths = list(dict.fromkeys(path for name in patterns for path in _find_files(name)))
     formats = {path: _detect_format(path) for path in paths}
-    tables, logs = ([path for path in paths if formats[path] == wanted] for wanted in ("table", "log"))
+    tables, accounts, logs = (
+        [path for path in paths if formats[path] == wanted] for wanted in ("table", "accounting", "log")
+    )
     if tables and len(paths) > 1:
         raise UsageError(f"{tables[0]} is a job table, which cannot be combined with other files")
     if tables:
         return read_job_table(io.StringIO(_read_text(tables[0]), newline=""), str(tables[0]))
+    if accounts and len(accounts) < len(paths):
+        raise UsageError(f"{accounts[0]} is Slurm accounting, which cannot be combined with other files")
+    if accounts:
+        return read_slurm_accounting([(str(path), parse_accounting(_read_text(path), str(path))) for path in accounts])
     if not logs:
         raise UsageError(_no_log_message(paths, formats))
     problems = [ReadProblem(str(path), 0, _UNKNOWN_FORMAT) for path in paths if formats[path] == ""]
     return _LogCollection(on_progress).read(logs, problems)
+
+
+def read_accounting_history(text: str, name: str) -> JobHistory:
+    """Read what sacct printed. Raises UsageError."""
+    return read_slurm_accounting([(name, parse_accounting(text, name))], name)
 
 
 def _find_files(pattern: str) -> list[Path]:
@@ -85,22 +102,26 @@ def _find_files(pattern: str) -> list[Path]:
 
 
 def _detect_format(path: Path) -> str:
-    """Return table, log or empty, or "" for an unknown format."""
+    """Return table, accounting, log or empty, or "" for an unknown format."""
     try:
         head = read_head(path)
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}") from None
     if not head.strip():
         return "empty"
-    first_line = head.lstrip().split(b"\n", 1)[0].decode("utf-8", "replace")
+    text = head.decode("utf-8", "replace")
+    if is_accounting(text):
+        return "accounting"
+    first_line = text.lstrip().partition("\n")[0]
     return "log" if is_event_log(head) else "table" if is_job_table(first_line) else ""
 
 
 def _read_text(path: Path) -> str:
+    data = b"".join(read_chunks(path))
     try:
-        return path.read_text("utf-8-sig")
+        return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        line = path.read_bytes()[: error.start].count(b"\n") + 1
+        line = data[: error.start].count(b"\n") + 1
         raise UsageError(f"{path}, line {line}: not valid UTF-8") from None
 
 

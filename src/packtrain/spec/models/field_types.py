@@ -146,11 +146,19 @@ FolderName = Annotated[
         r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}", "becomes a folder's name: letters, digits, `.`, `_`, `-` only"
     ),
 ]
+SbatchOption = Annotated[
+    Str, _pattern_validator(r"[a-z][a-z0-9-]+", "should be a long option of sbatch without its dashes, e.g. partition")
+]
+SignalName = Annotated[
+    Str,
+    _pattern_validator(r"(B:)?(TERM|INT|HUP|QUIT|USR1|USR2|CONT|ALRM)", "should be a signal such as USR1 or B:USR1"),
+]
 VersionNumber = Annotated[Str, _pattern_validator(r"\d+(\.\d+){0,3}", "should be a version such as 8.0 or 525.60")]
 Sha256 = Annotated[Str, AfterValidator(partial(parse_digest, "sha256"))]
 Md5 = Annotated[Str, AfterValidator(partial(parse_digest, "md5"))]
 Crc32c = Annotated[Str, AfterValidator(partial(parse_digest, "crc32c"))]
 Url = Annotated[Str, AfterValidator(_check_url)]
+LogPath = Annotated[Str, AfterValidator(lambda path: path if path.startswith("/") else check_relative_path(path))]
 RelativePath = Annotated[Str, AfterValidator(check_relative_path)]
 AbsolutePath = Annotated[Str, _pattern_validator(r"/[^\x00]*", "should be an absolute path")]
 NonEmptyPath = Annotated[Str, Field(min_length=1)]

@@ -157,6 +157,13 @@ class LocalPath(SpecModel):
     """Absolute, or relative to the workflow file's folder."""
 
 
+class LocalInput(LocalPath):
+    """A file or folder on this machine."""
+
+    snapshot: bool = False
+    """Copy the file when the run is created, so that later changes do not affect its jobs."""
+
+
 class PluginUrl(SpecModel):
     """A URL that only the transfer plugins of an HTCondor pool can fetch."""
 
@@ -173,7 +180,7 @@ class Input(SpecModel):
     """All objects below a path of a bucket."""
     osdf: OsdfInput | None = None
     """An object of the Open Science Data Federation."""
-    file: LocalPath | None = None
+    file: LocalInput | None = None
     """A file or folder on this machine."""
     plugin: PluginUrl | None = None
     """A URL of another kind, for the transfer plugins of an HTCondor pool."""

@@ -11,11 +11,13 @@ from packtrain.spec.models.field_types import (
     EnvKey,
     Identifier,
     Int,
+    LogPath,
     Megabytes,
     NonEmptyPath,
     NonNegativeInt,
     PositiveInt,
     RelativePath,
+    SignalName,
     SpecModel,
     Str,
     StrOrEmpty,
@@ -180,10 +182,13 @@ class RunAction(SpecModel):
     """Environment variables of this command, which override all others."""
     work_dir: Annotated[Str, AfterValidator(_check_work_dir)] | None = None
     """Working folder: absolute, or relative to $STORAGE_PATH, which is the default."""
-    stdout: RelativePath | None = None
-    """Also write standard output to this file of the output folder."""
-    stderr: RelativePath | None = None
-    """Also write standard error to this file of the output folder."""
+    stdout: LogPath | None = None
+    """Also write standard output to this file of the output folder. An absolute path is written while the command runs,
+    and may have variables of the step: ${NAME} or ${NAME:-DEFAULT}."""
+    stderr: LogPath | None = None
+    """The same for standard error."""
+    append_logs: bool = False
+    """Append to `stdout` and `stderr` with absolute paths, instead of replacing these files."""
     collect: tuple[
         Annotated[
             CollectedOutput, BeforeValidator(_text_to_collected_output, json_schema_input_type=Str | CollectedOutput)
@@ -191,6 +196,9 @@ class RunAction(SpecModel):
         ...,
     ] = ()
     """Files of the working folder that become outputs when the command has ended; * matches all new ones at its top."""
+    stop_signal: SignalName | None = None
+    """Signal that announces the end of the job, as in sbatch: B:USR1 to the shell, USR1 to its programs; default:
+    SIGTERM to all."""
     network: Literal["host", "slirp4netns", "pasta"] = "host"
     """Network of the container; packtrain always uses the host's."""
     dns: tuple[Str, ...] = ()

@@ -17,6 +17,7 @@ from packtrain.spec.models.field_types import (
     Megabytes,
     NonNegativeInt,
     PositiveInt,
+    SbatchOption,
     Seconds,
     SpecModel,
     Str,
@@ -113,6 +114,8 @@ class EnvironmentConfig(SpecModel):
     """Shell lines before each command, e.g. module load cuda."""
     path: Annotated[tuple[Str, ...], BeforeValidator(_text_to_list, json_schema_input_type=Str | list[Str])] = ()
     """Folders prepended to PATH."""
+    inherit: Annotated[tuple[Str, ...], BeforeValidator(_text_to_list, json_schema_input_type=Str | list[Str])] = ()
+    """Variables of the shell in which packtrain is called that steps get, as names or patterns; * for all."""
 
 
 class VirtualNetwork(SpecModel):
@@ -182,8 +185,8 @@ class Workflow(SpecModel):
     """The default environment of commands."""
     htcondor: dict[Str, StrOrEmpty] = Field(default_factory=dict)
     """Further HTCondor submit commands."""
-    slurm: dict[Str, StrOrEmpty] = Field(default_factory=dict)
-    """Options for Slurm's sbatch."""
+    slurm: dict[SbatchOption, StrOrEmpty] = Field(default_factory=dict)
+    """Options of Slurm's sbatch by long name, e.g. partition; true: without a value, false: left out."""
     steps: tuple[StepEntry, ...]
     """Steps of the job, in order."""
 

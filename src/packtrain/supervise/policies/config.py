@@ -54,7 +54,7 @@ class PolicyConfig:
     @property
     def handles_stragglers(self) -> bool:
         """Whether slow executions are moved or copied."""
-        return self.recovery.straggler_budget > 0 and self.can_move and self.outputs_staged
+        return self.recovery.straggler_budget > 0 and self.can_move
 
     def can_move_job(self, job: str) -> bool:
         """Return whether an attempt at another site can reach the job's checkpoints."""
@@ -62,7 +62,7 @@ class PolicyConfig:
 
     def can_copy_job(self, job: str) -> bool:
         """Return whether two attempts of a job may run at once: not if agents write to the user's own storage."""
-        return job in self.jobs and self._has_local_output(job)
+        return job in self.jobs and self.outputs_staged and self._has_local_output(job)
 
     def _has_local_output(self, job: str) -> bool:
         output = self.jobs[job].output

@@ -5,13 +5,14 @@ from __future__ import annotations
 from packtrain.backoff import Backoff
 from packtrain.events import Failure
 from packtrain.events.failure import CONFIRM_ELSEWHERE, MORE_MEMORY, RETRY
-from packtrain.state import JobState, RunState
+from packtrain.state import Execution, JobState, RunState
 from packtrain.supervise.decisions import ChangedJobs, Decision, Policy, Submit
 from packtrain.supervise.policies.config import PolicyConfig
 from packtrain.supervise.policies.overrides import make_overrides
 from packtrain.supervise.policies.site_avoidance import find_avoided_locations
 
 _BACKOFF_FACTOR = 3.0
+_POOL_REPORT_TIMEOUT_S = 120.0  # how long the pool may take to report that it has ended an execution
 
 
 def submit_policy(config: PolicyConfig) -> Policy:
@@ -41,12 +42,19 @@ def _is_ready(job: JobState, config: PolicyConfig, now: float) -> bool:
 def retry_delay_s(job: JobState, config: PolicyConfig) -> float:
     """Return the delay between the end of the last execution and the next attempt, in seconds.
 
-    A failing server needs time; after a preemption there is no reason to wait.
+    A failing server needs time; after a preemption there is no reason to wait. Until the pool reports that it has ended
+    the execution, it may start the attempt again by itself: then another attempt would do the same work.
     """
     last = job.recent_executions[-1] if job.recent_executions else None
-    if last is None or last.failure is None:
+    if last is None or job.has_cancel_decision(last.attempt_id):
         return 0.0
-    if _needs_no_delay(last.failure) or job.has_cancel_decision(last.attempt_id):
+    timeline = job.attempts[last.attempt_id].timeline
+    is_in_pool = timeline is not None and timeline.session is not None
+    return max(_backoff_s(job, last, config), _POOL_REPORT_TIMEOUT_S if is_in_pool else 0.0)
+
+
+def _backoff_s(job: JobState, last: Execution, config: PolicyConfig) -> float:
+    if last.failure is None or _needs_no_delay(last.failure):
         return 0.0
     n_failed = sum(execution.failure is not None for execution in job.recent_executions)
     return Backoff(config.recovery.retry_delay_s, config.recovery.max_wait_s, _BACKOFF_FACTOR).delay_s(n_failed)

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from packtrain.errors import TransferError
-from packtrain.fileutil import atomic_writer, is_temporary_name, sync_folder
+from packtrain.fileutil import atomic_writer, durable_mkdir, is_temporary_name, sync_folder
 from packtrain.plan import Digest, Location
 from packtrain.transfer.api import FULL_RANGE, ByteRange, ListedObject, ObjectInfo
 from packtrain.transfer.progress import OnBytesSent, ignore_bytes_sent
@@ -91,7 +91,7 @@ class FileBackend:
     ) -> None:
         target = Path(path_from_file_url(location.url))
         with _map_os_errors(location.url):
-            target.parent.mkdir(parents=True, exist_ok=True)
+            durable_mkdir(target.parent)
             with open(path, "rb") as source, atomic_writer(target, durable=True) as sink:
                 while block := source.read(_COPY_BLOCK_BYTES):
                     sink.write(block)
@@ -107,14 +107,16 @@ class FileBackend:
             self.put(target, source_path)
             return True
         with _map_os_errors(target.url):
-            target_path.parent.mkdir(parents=True, exist_ok=True)
+            durable_mkdir(target_path.parent)
             source_path.replace(target_path)
             sync_folder(target_path.parent)
         return True
 
     def delete(self, location: Location) -> None:
         with _map_os_errors(location.url), contextlib.suppress(FileNotFoundError):
-            Path(path_from_file_url(location.url)).unlink()
+            path = Path(path_from_file_url(location.url))
+            path.unlink()
+            sync_folder(path.parent)  # the record of a checkpoint must not reappear without its files
 
 
 def _info_from_stat(stat_result: os.stat_result) -> ObjectInfo:

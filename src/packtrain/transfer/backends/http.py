@@ -27,7 +27,7 @@ from packtrain.transfer.progress import OnBytesSent, ignore_bytes_sent
 from packtrain.transfer.urls import redact_url
 
 _HEAD_UNSUPPORTED_STATUSES = frozenset({403, 405, 501})
-_MAX_ANSWER_BYTES = 1000
+_MAX_ANSWER_CHARS = 1000
 _CREDENTIAL_HEADER = re.compile(r"auth|cookie|token|secret|key|passw|signature|credential", re.IGNORECASE)
 
 
@@ -166,12 +166,8 @@ def _read_answer(response: Response) -> str | None:
     """Return a short text body, which services use to name the link of an upload; None if there is none."""
     if "html" in response.headers.get("Content-Type", ""):
         return None
-    try:
-        data = response.read(_MAX_ANSWER_BYTES + 1)
-        answer = data.decode("utf-8").strip()
-    except (TransferError, ValueError):  # the file is stored all the same
-        return None
-    return answer if len(data) <= _MAX_ANSWER_BYTES and answer.isprintable() and answer else None
+    answer = response.read_explanation().strip()
+    return answer if len(answer) <= _MAX_ANSWER_CHARS and answer.isprintable() and answer else None
 
 
 def split_secret_headers(location: Location, resolve_secret: SecretResolver) -> tuple[dict[str, str], dict[str, str]]:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import time
+
 from packtrain.errors import TransferError
+from packtrain.formatting import format_duration, format_size
 from packtrain.transfer.api import ObjectStream
-from packtrain.transfer.engine.coordinator import DirectWriter, FetchCoordinator
+from packtrain.transfer.engine.coordinator import MIN_UNSIZED_PROGRESS_BYTES, DirectWriter, FetchCoordinator
 from packtrain.transfer.engine.fetch_request import RangeRequest
 from packtrain.transfer.engine.response_monitor import RequestObsoleteError, ResponseMonitor
 from packtrain.transfer.engine.scheduler import BlockSpan
@@ -39,12 +42,13 @@ class BlockReceiver:
         self._write_guard = _WriteGuard(coordinator)
         self._direct_writer: DirectWriter | None = None  # set if the received part of the block is in the file already
 
-    def receive_head(self, stream: ObjectStream, max_bytes: int) -> bytes:
+    def receive_head(self, range_request: RangeRequest, stream: ObjectStream, max_bytes: int) -> bytes:
         """Read the first bytes, which stay in the buffer: at least SNIFF_BYTES, unless the object is smaller."""
         n_bytes = 0
         while n_bytes < SNIFF_BYTES and (n_read := stream.readinto(self._buffer[n_bytes:max_bytes])):
             self._monitor.record_bytes()
             n_bytes += n_read
+            self._check_dripping(range_request)
         return bytes(self._buffer[:n_bytes])
 
     def skip(self, range_request: RangeRequest, stream: ObjectStream, n_bytes: int) -> None:
@@ -157,18 +161,31 @@ class BlockReceiver:
         try:
             while n_bytes:
                 n_bytes = self._complete_unsized_block(range_request, stream, position, n_bytes)
+                coordinator.request.check_unsized(range_request.url, position + n_bytes)
+                write_started_at = time.monotonic()
                 with self._write_guard:
                     coordinator.block_sink.append(position, self._buffer[:n_bytes])
                 position += n_bytes
-                coordinator.record_unsized_progress(range_request, position, is_complete=False)
+                write_s = time.monotonic() - write_started_at
+                coordinator.record_unsized_progress(range_request, position, write_s=write_s)
                 self._monitor.record_bytes()
                 n_bytes = stream.readinto(self._buffer)
-                self._monitor.check()
+                self._check_dripping(range_request)
             coordinator.request.check_size(range_request.url, position)
             coordinator.record_unsized_progress(range_request, position, is_complete=True)
         except (TransferError, RequestObsoleteError):
             coordinator.reset_unsized()
             raise
+
+    def _check_dripping(self, range_request: RangeRequest) -> None:
+        """Raise if almost nothing has arrived for the whole retry timeout."""
+        self._monitor.check()
+        if time.monotonic() > self._coordinator.try_ends_at(range_request.started_at):
+            detail = (
+                f"{range_request.url}: the server sent less than {format_size(MIN_UNSIZED_PROGRESS_BYTES)} in "
+                f"{format_duration(self._coordinator.request.retry_timeout_s)}"
+            )
+            raise TransferError("service_unavailable", detail, range_request.url)
 
     def _complete_unsized_block(
         self, range_request: RangeRequest, stream: ObjectStream, position: int, n_bytes: int

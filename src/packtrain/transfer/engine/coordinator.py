@@ -34,12 +34,13 @@ from packtrain.transfer.engine.resolver import SourceResolver
 from packtrain.transfer.engine.resume_log import ObjectIdentity
 from packtrain.transfer.engine.scheduler import MAX_SPAN_BLOCKS, BlockScheduler, BlockSpan
 from packtrain.transfer.engine.source_stats import SourceSelector, SourceStats
-from packtrain.transfer.retry import combine_errors
+from packtrain.transfer.retry import combine_errors, try_ends_at
 
 _logger = logging.getLogger("packtrain.transfer.engine")
 _MAX_IDLE_POLL_INTERVAL_S = 0.4  # of an idle worker; a node with many agents has hundreds of them
 _MAX_BUFFERED_BYTES = 96 << 20
 _BLOCKS_PER_WORKER = 2
+MIN_UNSIZED_PROGRESS_BYTES = 1 << 14  # a body without a length may drip forever
 
 
 class DirectWriter(Protocol):
@@ -95,6 +96,7 @@ class FetchCoordinator:
         self.scheduler: BlockScheduler | None = None
         self.last_source: SourceStats | None = None  # sent the last block
         self.is_reading_unsized = False  # one connection reads an object of unknown size
+        self._max_unsized_bytes = 0  # of it, in all tries; a body that breaks off again is no progress
         self.n_workers = 0
         self.completion = Completion(self.condition, self._has_all_blocks)
         self.active_requests = ActiveRequests()
@@ -267,13 +269,25 @@ class FetchCoordinator:
                 self.stats.done_bytes += n_bytes
                 self.completion.update()
 
-    def record_unsized_progress(self, range_request: RangeRequest, received_bytes: int, is_complete: bool) -> None:
-        """Record the bytes received so far of an object of unknown size."""
+    def record_unsized_progress(
+        self, range_request: RangeRequest, received_bytes: int, *, write_s: float = 0.0, is_complete: bool = False
+    ) -> None:
+        """Record the bytes received so far of an object of unknown size.
+
+        Args:
+            range_request: The request.
+            received_bytes: All bytes of the response so far.
+            write_s: How long the last write took, which is not the server's fault.
+            is_complete: Whether the response has ended.
+        """
         with self.condition:
-            self._last_progress_at = time.monotonic()
+            now = time.monotonic()
+            self._last_progress_at += write_s
+            if received_bytes >= self._max_unsized_bytes + MIN_UNSIZED_PROGRESS_BYTES:
+                self._last_progress_at, self._max_unsized_bytes = now, received_bytes
             self.last_source = range_request.source_stats
             self.stats.done_bytes = received_bytes
-            range_request.source_stats.last_block_at = self._last_progress_at
+            range_request.source_stats.last_block_at = now
             self.completion.is_complete = is_complete
 
     def reset_unsized(self) -> None:
@@ -394,3 +408,7 @@ class FetchCoordinator:
     def retry_ends_at(self) -> float:
         """Return when the retry timeout expires, unless there is progress."""
         return self._last_progress_at + self.request.retry_timeout_s
+
+    def try_ends_at(self, started_at: float) -> float:
+        """Return when to abort a request that started at a time, unless there is progress."""
+        return try_ends_at(started_at, self._last_progress_at, self.request.retry_timeout_s)

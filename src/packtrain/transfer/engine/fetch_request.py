@@ -34,6 +34,7 @@ class FetchRequest:
     on_progress: ProgressCallback
     checksums: BlockChecksums | None = None
     on_snapshot: SnapshotCallback | None = None
+    max_unsized_bytes: int | None = None  # limit for a body without a length; None: the free disk space
 
     @property
     def block_bytes(self) -> int:
@@ -51,6 +52,13 @@ class FetchRequest:
         problem = problem or detect_wrong_format(self.remote_file.name, head, self.has_trusted_digest)
         if problem:
             raise TransferError("unexpected_content", f"{url}: {problem}", url)
+
+    def check_unsized(self, url: str, received_bytes: int) -> None:
+        """Raise TransferError if a body without a length has become longer than the planned size."""
+        planned_size = self.remote_file.size
+        if planned_size is not None and received_bytes > planned_size:
+            detail = f"{url} sent more than the {planned_size} bytes that the file had when the run was planned"
+            raise TransferError("unexpected_content", detail, url)
 
     def check_size(self, url: str, size: int) -> None:
         """Raise TransferError if the object has another size than planned."""

@@ -80,7 +80,7 @@ class FileSink:
         return background_digest.offer(index * self._identity.block_bytes, block)
 
     def append(self, position: int, data: memoryview) -> None:
-        self._part_file.write_at(position, data)
+        self._part_file.append(position, data, self._request.max_unsized_bytes)
         if self._background_digest is not None:
             self._background_digest.advance(position + len(data))
 

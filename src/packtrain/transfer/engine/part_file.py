@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from packtrain.transfer.integrity.block_checksums import BlockChecksums
 
 _MIN_PREALLOCATED_BYTES = 64 << 20
+_RESERVED_BYTES = 1 << 20  # of the disk, that an object of unknown size leaves free
+_MAX_UNCHECKED_BYTES = 64 << 20  # between two checks of the disk; less if little is free
 
 
 class PartFile:
@@ -43,6 +45,7 @@ class PartFile:
         self._resume_log_path = target.with_name(target.name + ".part.resume")
         self.identity: ObjectIdentity | None = None
         self._fd = self._resume_log_fd = -1
+        self._bytes_until_check = 0  # of an object of unknown size, that may be written before the disk is checked
 
     def resume(self, block_bytes: int, checksums: BlockChecksums | None) -> set[int]:
         """Open the files of an earlier process and return the blocks that are valid.
@@ -105,6 +108,34 @@ class PartFile:
         self.discard()
         with self._map_os_errors(0):
             self._create_empty()
+
+    def append(self, position: int, data: memoryview, max_bytes: int | None) -> None:
+        """Write the next bytes of an object of unknown size.
+
+        Args:
+            position: The bytes written before.
+            data: The bytes.
+            max_bytes: Limit for the object; None: the free disk space.
+
+        Raises:
+            FailedError: The object exceeds the limit, or the disk is almost full ("archive_too_large").
+        """
+        if max_bytes is not None and position + len(data) > max_bytes:
+            raise self._unsized_error(position, f"the disk limit of {max_bytes} bytes")
+        self._bytes_until_check -= len(data)
+        if self._bytes_until_check < 0:
+            free = free_bytes(self.target.parent)
+            if free < len(data) + _RESERVED_BYTES:
+                raise self._unsized_error(position, f"the disk has: {free} bytes are free in {self.target.parent}")
+            self._bytes_until_check = min(_MAX_UNCHECKED_BYTES, (free - len(data) - _RESERVED_BYTES) // 4)
+        self.write_at(position, data)
+
+    def _unsized_error(self, position: int, exceeded_limit: str) -> FailedError:
+        return FailedError(
+            "archive_too_large",
+            f"{self.target.name} does not end after {position} bytes, its server did not announce a length, and it is "
+            f"larger than {exceeded_limit}",
+        )
 
     def _create_empty(self) -> None:
         self.target.parent.mkdir(parents=True, exist_ok=True)
@@ -188,7 +219,9 @@ class PartFile:
         self.identity = None
 
     def close(self) -> None:
-        """Close both files and release the lock."""
+        """Close both files and release the lock. Remove an object of unknown size, which cannot be resumed."""
+        if self._fd >= 0 and self.identity is None and is_same_file(self._fd, self.path):
+            self.path.unlink()
         if self._resume_log_fd >= 0:
             os.close(self._resume_log_fd)
         if self._fd >= 0:

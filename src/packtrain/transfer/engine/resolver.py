@@ -10,6 +10,7 @@ import logging
 import threading
 import time
 from collections.abc import Sequence
+from functools import partial
 from typing import Protocol
 
 from packtrain.backoff import Backoff
@@ -20,6 +21,7 @@ from packtrain.transfer.api import Replica, SecretResolver
 from packtrain.transfer.engine.completion import Completion
 from packtrain.transfer.engine.source_stats import SourceSelector
 from packtrain.transfer.retry import PERMANENT_KINDS, combine_errors
+from packtrain.transfer.tasks.cancellation import time_limit
 from packtrain.transfer.urls import is_federated, redact_url
 
 _logger = logging.getLogger("packtrain.transfer.engine")
@@ -40,6 +42,10 @@ class ResolverHost(Protocol):
 
     def retry_ends_at(self) -> float:
         """Return when the retry timeout expires."""
+        ...
+
+    def try_ends_at(self, started_at: float) -> float:
+        """Return when to abort a request that started at a time."""
         ...
 
 
@@ -94,7 +100,8 @@ class SourceResolver:
 
     def _resolve(self, address: _Address) -> None:
         try:
-            replicas = registry.find_replicas(address.location, self._resolve_secret)
+            with time_limit(partial(self._host.try_ends_at, time.monotonic())):
+                replicas = registry.find_replicas(address.location, self._resolve_secret)
             if not replicas:
                 url = redact_url(address.location.url)
                 raise TransferError("object_missing", f"no server has {url}", url)

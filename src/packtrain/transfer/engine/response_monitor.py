@@ -58,6 +58,7 @@ class ResponseMonitor:
             if self._has_first_byte
             else source.first_byte_timeout_s(range_request.timeout_factor)
         )
+        timeout_s = min(timeout_s, coordinator.try_ends_at(self._last_byte_at) - self._last_byte_at)
         is_slow = coordinator.is_slow(range_request, now)
         if silent_s > timeout_s or is_slow:
             raise self._record_stall(silent_s, is_slow)
@@ -80,7 +81,7 @@ class ResponseMonitor:
     def _record_stall(self, silent_s: float, is_slow: bool) -> TransferError:
         self._coordinator.record_stall(self._range_request)
         problem = (
-            "is much slower than the other connections" if is_slow else f"sent nothing for {format_duration(silent_s)}"
+            "is much slower than the other connections" if is_slow else f"sent no data for {format_duration(silent_s)}"
         )
         url = self._range_request.url
         return TransferError("service_unavailable", f"{url}: the server {problem}", url)

@@ -7,15 +7,13 @@ not checked), both in hexadecimal. Lines are appended after the block is written
 
 from __future__ import annotations
 
-import contextlib
-import functools
 import json
 import re
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
+from packtrain.fileutil import boot_id
 from packtrain.plan import Digest
 from packtrain.transfer.api import ObjectInfo
 
@@ -65,7 +63,7 @@ class ObjectIdentity:
             "digest": digest,
             "block_bytes": self.block_bytes,
         }
-        return json.dumps({**data, "boot_id": _boot_id()}).encode() + b"\n"
+        return json.dumps({**data, "boot_id": boot_id()}).encode() + b"\n"
 
     @classmethod
     def from_line(cls, line: bytes) -> ObjectIdentity:
@@ -79,15 +77,7 @@ class ObjectIdentity:
 
 def is_from_this_boot(line: bytes) -> bool:
     """Return whether a resume log with this first line was certainly written since the machine booted."""
-    return bool(_boot_id()) and bool(json.loads(line).get("boot_id") == _boot_id())
-
-
-@functools.lru_cache(maxsize=1)
-def _boot_id() -> str:
-    """Return an id that changes with every boot of the machine; "" if unknown."""
-    with contextlib.suppress(OSError):
-        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-    return ""
+    return bool(boot_id()) and bool(json.loads(line).get("boot_id") == boot_id())
 
 
 def format_record(index: int, checksum: int) -> bytes:

@@ -101,7 +101,7 @@ class DownloadWorker:
     def _handle_first_response(self, range_request: RangeRequest, stream: ObjectStream, byte_range: ByteRange) -> None:
         """Start the download, once the first bytes look like the file."""
         coordinator, info, url = self._coordinator, stream.info, range_request.url
-        head = self._receiver.receive_head(stream, HIGH_LATENCY_BLOCK_BYTES)
+        head = self._receiver.receive_head(range_request, stream, HIGH_LATENCY_BLOCK_BYTES)
         coordinator.request.check_content(url, info.content_type, head[:SNIFF_BYTES])
         if info.size is not None:
             coordinator.request.check_size(url, info.size)

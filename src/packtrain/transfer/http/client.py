@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -24,9 +25,12 @@ from packtrain.transfer.http.redirects import (
 from packtrain.transfer.http.request_body import RequestBody, body_length, open_body
 from packtrain.transfer.http.routes import Route, route_for
 from packtrain.transfer.progress import OnBytesSent, ignore_bytes_sent
+from packtrain.transfer.tasks.cancellation import check_cancelled, time_limit
 from packtrain.transfer.urls import invalid_url_error, redact_url
 
 _MAX_READ_BYTES = 1 << 20
+_DOCUMENT_TIMEOUT_S = 120.0  # for the body of a small document, if no shorter limit applies
+_EXPLANATION_TIMEOUT_S = 2.0  # the status is known, so waiting longer is useless
 _logger = logging.getLogger("packtrain.transfer.http")
 
 
@@ -62,6 +66,8 @@ class Response:
 
     def read(self, size: int, /) -> bytes:
         """Return up to `size` available bytes, b"" at the end. Raises TransferError if the body is truncated."""
+        with map_errors(self.url):
+            check_cancelled()  # a caller that reads in a loop may receive a few bytes at a time without an end
         view = memoryview(bytearray(min(size, _MAX_READ_BYTES)))
         return bytes(view[: self.readinto(view)])
 
@@ -72,15 +78,19 @@ class Response:
             self._response.keep_alive = False
             raise to_transfer_error(error, self.url) from error
 
-    def read_text(self, max_bytes: int = 1 << 20) -> str:
+    def read_text(self, max_bytes: int = 1 << 20, timeout_s: float = _DOCUMENT_TIMEOUT_S) -> str:
         """Return the body as text; for small documents such as errors and listings."""
-        data = b""
-        while len(data) < max_bytes:
-            block = self.read(max_bytes - len(data))
-            if not block:
-                break
-            data += block
+        data, ends_at = bytearray(), time.monotonic() + timeout_s
+        with time_limit(lambda: ends_at):
+            while len(data) < max_bytes and (block := self.read(max_bytes - len(data))):
+                data += block
         return data.decode("utf-8", "replace")
+
+    def read_explanation(self) -> str:
+        """Return what the server says about its status; empty if it does not arrive completely and soon."""
+        with contextlib.suppress(TransferError):
+            return self.read_text(timeout_s=_EXPLANATION_TIMEOUT_S)
+        return ""
 
     def close(self) -> None:
         """Release the connection to the pool if the body was read completely, else close it."""

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import logging
 import os
+import queue
 import select
 import socket
+import threading
 import time
 from typing import TYPE_CHECKING, Any
 from urllib.parse import SplitResult
@@ -26,6 +29,7 @@ CONNECT_TIMEOUT_S = 10.0
 _POLL_INTERVAL_S = 0.25
 _ADDRESS_TIMEOUT_S = 2.0  # per address while the host has others
 _UNREACHABLE_ADDRESSES: set[Any] = set()  # addresses whose last connection attempt failed
+_AddressInfo = tuple[Any, Any, int, str, Any]  # as getaddrinfo returns it
 _logger = logging.getLogger("packtrain.transfer.http")
 
 
@@ -50,9 +54,7 @@ def _connect_tcp(url_parts: SplitResult) -> socket.socket:
     host, port = url_parts.hostname or "", url_parts.port or (443 if url_parts.scheme == "https" else 80)
     name = host.encode("ascii" if host.isascii() else "idna")  # otherwise getaddrinfo imports the large IDNA codec
     last_error: OSError = OSError("the host has no address")
-    addresses = sorted(
-        socket.getaddrinfo(name, port, type=socket.SOCK_STREAM), key=lambda row: row[4] in _UNREACHABLE_ADDRESSES
-    )
+    addresses = sorted(_look_up(name, port), key=lambda row: row[4] in _UNREACHABLE_ADDRESSES)
     for family, kind, protocol, _, address in addresses:
         sock = socket.socket(family, kind, protocol)
         try:
@@ -67,6 +69,28 @@ def _connect_tcp(url_parts: SplitResult) -> socket.socket:
             _UNREACHABLE_ADDRESSES.add(address)
             last_error = error
     raise last_error
+
+
+def _look_up(name: bytes, port: int) -> list[_AddressInfo]:
+    """Return the addresses of a host. A silent name server is queried in a thread, because that cannot be cancelled."""
+    with contextlib.suppress(socket.gaierror):
+        return socket.getaddrinfo(name, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
+    results: queue.SimpleQueue[list[_AddressInfo] | OSError | UnicodeError] = queue.SimpleQueue()
+
+    def query() -> None:
+        try:
+            results.put(socket.getaddrinfo(name, port, type=socket.SOCK_STREAM))
+        except (OSError, UnicodeError) as error:
+            results.put(error)
+
+    threading.Thread(target=query, name="name-lookup", daemon=True).start()
+    while True:
+        with contextlib.suppress(queue.Empty):
+            result = results.get(timeout=_POLL_INTERVAL_S)
+            if isinstance(result, Exception):
+                raise result
+            return result
+        check_cancelled()
 
 
 def _connect_socket(sock: socket.socket, address: Any, timeout_s: float) -> None:

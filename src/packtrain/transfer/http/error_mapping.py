@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 from packtrain.errors import TransferError
 from packtrain.formatting import format_duration
 from packtrain.transfer.http import socket_stream
+from packtrain.transfer.tasks.cancellation import TimeLimitError
 from packtrain.transfer.urls import redact_url
 
 NETWORK_ERRORS = (OSError, HTTPException, ValueError)
@@ -20,6 +21,7 @@ NETWORK_ERRORS = (OSError, HTTPException, ValueError)
 _ErrorRule = tuple[Union[type[Exception], tuple[type[Exception], ...]], str, str]
 _ERROR_RULES: tuple[_ErrorRule, ...] = (
     ((socket.gaierror, UnicodeError), "host_unknown", "the host name {host} does not resolve ({error})"),
+    (TimeLimitError, "service_unavailable", "{host} did not complete its response within the retry timeout"),
     (ConnectionRefusedError, "network_unreachable", "{host} refused the connection"),
     (InvalidURL, "unsupported", "this is not a valid URL"),
     (IncompleteRead, "truncated", "the body is shorter than declared"),

@@ -7,7 +7,7 @@ from packtrain.transfer.api import ObjectInfo
 from packtrain.transfer.archive.formats import format_from_name
 from packtrain.transfer.http.client import Response
 from packtrain.transfer.http.digest_headers import digest_from_headers
-from packtrain.transfer.http.headers import parse_content_range, parse_number, parse_retry_after_s
+from packtrain.transfer.http.headers import parse_content_range, parse_number, parse_retry_after_s, printable
 from packtrain.transfer.urls import redact_url
 
 PARTIAL_CONTENT = 206
@@ -75,7 +75,7 @@ def error_from_response(response: Response, has_credentials: bool, server_messag
     kind = _FAILURE_KIND_BY_STATUS.get(response.status, "service_unavailable")
     message = f"{redact_url(response.url)} returned {response.status} {response.reason}".rstrip()
     if server_message:
-        message += f" ({server_message})"
+        message += f" ({printable(server_message)})"
     if kind == "access_denied":
         message += _credentials_hint(response, has_credentials)
     return TransferError(

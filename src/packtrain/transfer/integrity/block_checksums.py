@@ -196,7 +196,7 @@ def _new_sha256() -> _Hash:
 
 def write_checksums(checksums: BlockChecksums, path: Path) -> None:
     """Write a checksums file atomically."""
-    atomic_write(path, format_checksums(checksums))
+    atomic_write(path, format_checksums(checksums), durable=True)
 
 
 def format_checksums(checksums: BlockChecksums) -> str:

@@ -10,10 +10,17 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections.abc import Callable, Iterator
+from typing import TypeVar
 
+T = TypeVar("T")
 CancelCheck = Callable[[], None]
 """Returns, or raises to cancel the operation that calls it."""
+
+
+class TimeLimitError(OSError):
+    """The time limit of a network operation passed, although data may still arrive."""
 
 
 class _ThreadState(threading.local):
@@ -38,6 +45,31 @@ def cancellation_scope(check: CancelCheck, handles_read_timeout: bool = False) -
         yield
     finally:
         _thread_state.check, _thread_state.handles_read_timeout = before
+
+
+@contextlib.contextmanager
+def time_limit(get_ends_at: Callable[[], float]) -> Iterator[None]:
+    """Raise TimeLimitError from blocking calls inside the block after the time `get_ends_at`, even if data arrives."""
+    outer_check = _thread_state.check
+
+    def check() -> None:
+        outer_check()
+        if time.monotonic() > get_ends_at():
+            raise TimeLimitError("the time limit passed")
+
+    with cancellation_scope(check, _thread_state.handles_read_timeout):
+        yield
+
+
+def inherit_scope(task: Callable[[], T]) -> Callable[[], T]:
+    """Return `task` for another thread, where it runs in the scope of this thread."""
+    check, handles_read_timeout = _thread_state.check, _thread_state.handles_read_timeout
+
+    def run() -> T:
+        with cancellation_scope(check, handles_read_timeout):
+            return task()
+
+    return run
 
 
 def check_cancelled() -> None:

@@ -305,6 +305,17 @@ def test_changed_inputs_are_not_saved(make_context, tmp_path):
     assert not (tmp_path / "reusable-inputs").exists()
 
 
+@pytest.mark.parametrize("boot_id", ["the next boot", ""])
+def test_inputs_are_not_reused_after_a_reboot(make_context, monkeypatch, boot_id):
+    """Nothing synced them, so a power cut may have left holes of the right size."""
+    first = make_context("agent-1", INPUTS)
+    (first.sandbox.input / "data.txt").write_text("1")
+    reuse_inputs.record_inputs_fingerprint(first)
+    reuse_inputs.save_inputs(first)
+    monkeypatch.setattr(reuse_inputs, "boot_id", lambda: boot_id)
+    assert not reuse_inputs.restore_inputs(make_context("agent-2", INPUTS), {})
+
+
 def test_inputs_of_another_plan_are_not_reused(make_context, tmp_path):
     first = make_context("agent-1", INPUTS)
     (first.sandbox.input / "data.txt").write_text("1")

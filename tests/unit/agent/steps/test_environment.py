@@ -8,9 +8,11 @@ import sys
 
 import pytest
 
-from packtrain.agent.steps.variables import parse_env_file, to_env_name
+from packtrain.agent.steps.variables import expand_variables, parse_env_file, to_env_name
 from packtrain.engines.bundle import build_agent
+from packtrain.errors import FailedError
 from packtrain.plan import EnvironmentConfig, EnvVar, Input, Resources, Secret, StepResources
+from packtrain.plan.secret_files import write_inherited_variables
 from tests.support.paths import PROJECT_ROOT
 from tests.support.step_harness import StepHarness, make_env_vars, make_step
 
@@ -166,3 +168,54 @@ def test_steps_import_packtrain_from_agent_zip(tmp_path):
     argv = [sys.executable, "-I", "-S", "-c", program, str(agent), str(PROJECT_ROOT), str(tmp_path / "home")]
     output = subprocess.run(argv, capture_output=True, text=True, check=True).stdout
     assert output.split() == [f"{agent}/packtrain/__init__.py", f"['{agent}',", "'/more']"]
+
+
+def test_inherited_variables(harness):
+    """The machine's own variables win, and those of a job in which packtrain was called are left out."""
+    environ = {
+        "FROM_SHELL": "mine", "FROM_HOST": "shell", "BASH_FUNC_module%%": "() { :; }", "SLURM_JOB_ID": "1",
+        "LINES": "a\nb",
+    }  # fmt: skip
+    write_inherited_variables(harness.context.secrets.folder, environ)
+    patterns = EnvironmentConfig(inherit=("*",))
+    variables = read_variables(harness, environment=patterns)
+    assert variables["FROM_SHELL"] == "mine" and variables["FROM_HOST"] == "host" and variables["LINES"] == "a\nb"
+    assert "SLURM_JOB_ID" not in variables
+    assert "FROM_SHELL" not in read_variables(harness, environment=EnvironmentConfig(inherit=("LIN*",)))
+    harness.run(make_step("module x && echo module > module.txt", shell="/bin/bash"), environment=patterns)
+    assert (harness.sandbox.root / "module.txt").exists()
+
+
+def test_secret_among_inherited_variables(harness):
+    write_inherited_variables(harness.context.secrets.folder, {"WANDB_API_KEY": "key-1234567", "LANG": "C.UTF-8"})
+    environment = EnvironmentConfig(inherit=("*",))
+    harness.run(make_step("echo $WANDB_API_KEY $LANG", name="print"), environment=environment)
+    assert harness.read_log("print.out") == "*** C.UTF-8\n"
+
+
+def test_user_logs(harness, tmp_path):
+    """They are written while the program runs, with both streams in one file, and replaced by the next execution."""
+    log = f"{tmp_path}/logs/${{NAME:-${{FROM_HOST}}}}.out"
+    fields = {"stdout": log, "stderr": log}
+    path = tmp_path / "logs/host.out"
+    harness.run(make_step(f"echo out; echo err >&2; until grep -q err {path}; do sleep 0.01; done", **fields))
+    assert sorted(path.read_text().split()) == ["err", "out"]
+    harness.run(make_step("echo again", append_logs=True, **fields))
+    assert path.read_text().endswith("again\n") and len(path.read_text().split()) == 3
+    harness.run(make_step("echo new", stdout=log, stderr="err.txt"))
+    assert path.read_text() == "new\n"
+    assert (harness.sandbox.output / "err.txt").exists()
+
+
+def test_user_log_that_cannot_be_written(harness):
+    with pytest.raises(FailedError, match=r"its log /proc/none/x cannot be written|its log /proc/none cannot"):
+        harness.run(make_step("touch ran", stdout="/proc/none/x"))
+    assert not (harness.sandbox.root / "ran").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "expanded"),
+    [("${A}/x", "1/x"), ("${B:-${A}}", "1"), ("${B:-b}-$A", "b-$A"), ("${B}", ""), ("${B:-${C:-c}}", "c")],
+)
+def test_expand_variables(text, expanded):
+    assert expand_variables(text, {"A": "1"}) == expanded

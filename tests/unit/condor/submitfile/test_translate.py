@@ -9,7 +9,7 @@ import pytest
 
 from packtrain.condor.submitfile.convert import convert_text, is_submit_file, load_submit_file
 from packtrain.condor.submitfile.syntax.context import SubmitContext
-from packtrain.condor.submitfile.wrapper_check import find_masking_command
+from packtrain.spec.script_check import find_masking_command
 
 
 @pytest.fixture

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from packtrain.engines.htcondor.access_point_checks import ERROR, OK, WARN, check_access_point
+from packtrain.engines.htcondor.access_point_checks import check_access_point
 from packtrain.engines.htcondor.condor_client import ScheddUnreachableError
+from packtrain.engines.setup_check import ERROR, OK, WARN
 
 
 class FakeClient:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import json
 
 import pytest
@@ -128,6 +130,41 @@ def test_commit_listed_outputs(tmp_path):
         commit_outputs(make_job(output=output_at(output.as_uri())), attempt)
         assert [path.name for path in output.iterdir()] == ["model.bin"]
     assert not attempt.checkpoint.exists()
+
+
+@pytest.mark.parametrize(
+    ("output", "problem"),
+    [
+        ({**MODEL, "sha256": hashlib.sha256(bytes(10)).hexdigest()}, None),
+        ({**MODEL, "sha256": "0" * 64}, "another sha256"),
+        ({"path": "model.bin", "bytes": 11}, "has 10 bytes, but had 11"),
+        ({"path": "gone.bin", "bytes": 10}, "gone.bin"),
+    ],
+)
+def test_outputs_damaged_by_a_power_cut(tmp_path, output, problem):
+    """The pool returned them without a sync. Nothing is moved, so the user has no mixture of old and new files."""
+    attempt, target = make_attempt(tmp_path / "a", "succeeded", outputs=[output]), tmp_path / "output"
+    with contextlib.nullcontext() if problem is None else pytest.raises(OSError, match=problem):
+        commit_outputs(make_job(output=output_at(target.as_uri())), attempt)
+    assert [path.name for path in target.iterdir()] == ([] if problem else ["model.bin"])
+
+
+@pytest.mark.parametrize("n_outputs", [1500, None])
+def test_commit_with_a_damaged_list(tmp_path, n_outputs):
+    attempt = make_attempt(tmp_path / "a", "succeeded", n_outputs=n_outputs)
+    if n_outputs is None:
+        attempt.journal.write_bytes(b"")
+    with pytest.raises(OSError, match="missing or damaged"):
+        commit_outputs(make_job(output=output_at((tmp_path / "output").as_uri())), attempt)
+
+
+def test_listed_path_outside_of_the_outputs(tmp_path):
+    """The list comes from a worker."""
+    (tmp_path / "model.bin").write_bytes(bytes(10))
+    attempt = make_attempt(tmp_path / "a", "succeeded", outputs=[{"path": "../../model.bin", "bytes": 10}])
+    with contextlib.suppress(OSError):
+        commit_outputs(make_job(output=output_at((tmp_path / "b/c").as_uri())), attempt)
+    assert (tmp_path / "model.bin").exists()
 
 
 def test_commit_without_listing(tmp_path):

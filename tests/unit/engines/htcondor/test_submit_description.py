@@ -19,7 +19,18 @@ from packtrain.engines.htcondor.submit_description import (
 )
 from packtrain.engines.htcondor.submit_lines import merge_lines, rejected_lines
 from packtrain.errors import UsageError
-from packtrain.plan import CheckpointConfig, GpuRequirements, Limits, Resources, RunAction, RunFolder, Step
+from packtrain.plan import (
+    CheckpointConfig,
+    GpuRequirements,
+    Input,
+    Limits,
+    Location,
+    RemoteFile,
+    Resources,
+    RunAction,
+    RunFolder,
+    Step,
+)
 from tests.support.condor_plans import STEP, container_environment, make_job, output_at
 from tests.support.paths import TESTS_DIR
 
@@ -90,6 +101,15 @@ def test_failed_sites_are_avoided():
     expression = requirements(Overrides(avoid_sites=("Slow",), avoid_nodes=("w1.a.edu",)))
     assert expression == 'GLIDEIN_ResourceName =!= "Slow" && GLIDEIN_Site =!= "Slow" && Machine =!= "w1.a.edu"'
     assert requirements(Overrides()) == ""
+
+
+@pytest.mark.parametrize("url", ["file:///staging/data.tar", "chtc+stash:///data.tar"])
+def test_plugins_of_the_pool_are_required(url):
+    """Only machines whose plugins fetch the URL match; the credential before a + is not part of the scheme."""
+    job = make_job(inputs=(Input("", "input", (RemoteFile("data.tar", (Location(url),)),), transfer="plugin"),))
+    text = render_submit_description(make_batch((job, "0-1")), FOLDER, FOLDER.htcondor / "0-1.items", RunSettings())
+    scheme = "file" if url.startswith("file") else "stash"
+    assert f'= stringListIMember("{scheme}", TARGET.HasFileTransferPluginMethods)\n' in text
 
 
 def test_user_requirements_are_kept():

@@ -15,7 +15,7 @@ from tests.support.paths import TESTS_DIR
 
 GOLDEN = TESTS_DIR / "golden" / "htcondor" / "supervisor.sub"
 FOLDER = RunFolder(Path("/home/ada/.packtrain/runs/cifar-x7kq"))
-COMMAND = ["/opt/venv/bin/python", "-m", "packtrain", "supervise", "cifar-x7kq", "--in-schedd"]
+COMMAND = ["/opt/venv/bin/python", "-m", "packtrain", "supervise", "cifar-x7kq", "--in-job"]
 ENVIRON = {"HOME": "/home/ada", "PACKTRAIN_STORE": '/home/ada/it\'s "here"/store.db'}
 
 

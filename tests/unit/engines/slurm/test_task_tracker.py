@@ -1,5 +1,6 @@
 """TaskTracker: the fold of the status log to updates."""
 
+import time
 from dataclasses import replace
 
 import pytest
@@ -32,8 +33,20 @@ def types(updates):
 def test_success():
     queued, started, gone = fold(PENDING, RUNNING, COMPLETED)
     assert queued.reason == "waits for free resources"
-    assert (started.execution, started.host, started.site, started.occurred_at) == (1, "n1", "main", 100.0)
+    assert (started.execution, started.host, started.site, started.occurred_at) == (1, "n1", "n1", 100.0)
     assert (gone.exit_code, gone.native_id, gone.failure_kind) == (0, "7_0", "")
+
+
+def test_expected_start():
+    at = time.mktime((2026, 11, 18, 14, 30, 0, 0, 0, -1))
+    (queued,) = fold(replace(PENDING, started_at=at))
+    assert queued.reason == "waits for free resources; Slurm expects to start it on 18 Nov at 14:30"
+    (waiting,) = fold(replace(PENDING, reason="BeginTime", started_at=at))
+    assert waiting.reason.startswith("waits for its start time") and "14:30" not in waiting.reason
+
+
+def test_exit_code_of_a_job_that_slurm_ended():
+    assert fold(RUNNING, replace(RUNNING, state="TIMEOUT", exit_code=0))[-1].exit_code is None
 
 
 def test_ended_between_two_polls():
@@ -72,7 +85,7 @@ def test_hold_and_release():
         (replace(RUNNING, state="FAILED", exit_code=-9), "", "SIGKILL"),
         (replace(RUNNING, state="FAILED", exit_code=-125), "", "signal 125"),
         (TaskStatus("pt-a", 0, 0, REJECTED, "invalid partition"), "submit_rejected", "invalid partition"),
-        (TaskStatus("pt-a", 7, 0, LOST), "", "no longer knows"),
+        (TaskStatus("pt-a", 7, 0, LOST), "", "Slurm lost the job"),
         (TaskStatus("pt-a", 7, 0, LOST, exit_code=0), "", "exit code 0"),
     ],
 )

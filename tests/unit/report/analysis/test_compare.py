@@ -7,7 +7,6 @@ import io
 import json
 
 import pytest
-from rich.console import Console
 
 from packtrain.cli.ui.report_summary import print_comparison, print_report_summary
 from packtrain.report.analysis.compare import compare_stats, comparison_to_json
@@ -17,6 +16,7 @@ from packtrain.report.analysis.time_accounting import TimeUse
 from packtrain.report.build import build_report, write_report
 from packtrain.report.export import executions_to_csv, jobs_to_csv
 from packtrain.report.readers.files import read_history
+from packtrain.views.terminal import make_console
 from tests.support.histories import make_random_history
 from tests.support.paths import PROJECT_ROOT
 
@@ -85,7 +85,7 @@ def test_format_value(value, unit, text):
 
 
 def rendered(draw, *arguments, width=100):
-    out = Console(file=io.StringIO(), width=width, highlight=False, color_system=None)
+    out = make_console(file=io.StringIO(), width=width, color_system=None)
     draw(out, *arguments)
     return "\n".join(line.rstrip() for line in out.file.getvalue().splitlines()) + "\n"
 

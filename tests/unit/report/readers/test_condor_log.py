@@ -7,7 +7,6 @@ import re
 from dataclasses import replace
 
 import pytest
-from rich.console import Console
 
 from packtrain.cli.ui.report_summary import print_report_summary
 from packtrain.events import Event, kinds
@@ -16,6 +15,7 @@ from packtrain.report.analysis.time_accounting import TimeUse
 from packtrain.report.build import build_report
 from packtrain.report.history import FailureCategory, JobHistory, Outcome, Phase
 from packtrain.report.readers.files import read_history
+from packtrain.views.terminal import make_console
 from tests.support.paths import TESTS_DIR
 
 DATA = TESTS_DIR / "data"
@@ -470,13 +470,13 @@ def test_control_characters_are_replaced(tmp_path):
     hostile = "404\x1b]0;owned\x07 \x1b[2J\x9b31m"
     execute = ("001", "01:00", f'{EXECUTE_EVENT[2]}\n\tGLIDEIN_ResourceName = "\x1b[31mA"')
     job = job_from_events(tmp_path, SUBMIT_EVENT, INPUT_EVENT, execute, held(13, "02:00", hostile))
-    assert (job.reason, job.executions[0].site) == ("404\ufffd]0;owned\ufffd \ufffd[2J\ufffd31m", "\ufffd[31mA")
+    assert (job.reason, job.executions[0].site) == (r"404\x1b]0;owned\x07 \x1b[2J\x9b31m", r"\x1b[31mA")
     executions = tuple(replace(execution, site=hostile) for execution in job.executions)
     history = JobHistory(
         hostile, "table", (replace(job, executions=executions, reason=hostile),), limitations=(hostile,)
     )
     report, out = build_report(history), io.StringIO()
-    print_report_summary(Console(file=out, force_terminal=False, width=200), report.stats, report.findings)
+    print_report_summary(make_console(file=out, force_terminal=False, width=200), report.stats, report.findings)
     assert "404" in out.getvalue()
     assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]", out.getvalue())
 

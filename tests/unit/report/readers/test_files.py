@@ -146,7 +146,7 @@ def test_progress(tmp_path):
     [
         ({}, "nothing.log", NotFoundError, "there is no file"),
         ({}, ".", NotFoundError, "there is no log in the folder"),
-        ({"a.txt": "hello\n"}, "a.txt", UsageError, "is neither an HTCondor user log nor a job table"),
+        ({"a.txt": "hello\n"}, "a.txt", UsageError, "is neither an HTCondor user log, nor Slurm accounting"),
         ({"log": ""}, "log", UsageError, "is empty: it has no events yet"),
         (
             {"a.csv": "job,outcome\n", "b.log": "..."},

@@ -54,6 +54,34 @@ class TestSubmit:
         run.add_failed_attempt(1, "terminated")
         assert decide_submits(run, 100.0) == [Submit("0", "0-2", "execution 1 ended: terminated")]
 
+    def test_not_before_the_pool_has_ended_the_execution(self, run):
+        """Slurm restarts a preempted job although its agent exited in time; its journal is visible first."""
+        run.now = 100.0
+        run.submit()
+        run.start_execution()
+        run.start_agent()
+        run.end_agent("requeued")
+        assert decide_submits(run, 100.0) == []
+        run.interrupt_execution()
+        assert decide_submits(run, 100.0) == [], "the attempt is in the queue again"
+
+    def test_when_the_pool_has_ended_the_attempt(self, run):
+        run.now = 100.0
+        run.submit()
+        run.start_execution()
+        run.start_agent()
+        run.end_agent("requeued")
+        run.end_attempt()
+        assert decide_submits(run, 100.0) == [Submit("0", "0-2", "execution 1 ended: requeued")]
+
+    def test_when_the_pool_does_not_report_the_end(self, run):
+        run.now = 100.0
+        run.submit()
+        run.start_execution()
+        run.start_agent()
+        run.end_agent("requeued")
+        assert decide_submits(run, 10_000.0) == [Submit("0", "0-2", "execution 1 ended: requeued")]
+
     def test_delays_grow(self, run):
         run.now = 100.0
         for number, delay_s in ((1, 2.0), (2, 6.0), (3, 18.0)):

@@ -85,14 +85,14 @@ def test_old_content_is_discarded(tmp_path: Path):
 @pytest.mark.parametrize(("boot_id", "valid"), [("first", {1, 2}), ("second", {1}), ("", {1})])
 def test_unchecked_blocks_are_trusted_until_reboot(tmp_path, monkeypatch, boot_id, valid):
     """Block 2 was recorded but lost, and reads as zeros. Without a boot id it is not trusted either."""
-    monkeypatch.setattr(resume_log, "_boot_id", lambda: "first" if boot_id else "")
+    monkeypatch.setattr(resume_log, "boot_id", lambda: "first" if boot_id else "")
     part = PartFile(tmp_path / "data")
     part.begin(IDENTITY)
     part.write_at(1 << 20, memoryview(b"\1" * (1 << 20)))
     part.record_block(1)
     part.record_block(2)
     part.close()
-    monkeypatch.setattr(resume_log, "_boot_id", lambda: boot_id)
+    monkeypatch.setattr(resume_log, "boot_id", lambda: boot_id)
     resumed = PartFile(tmp_path / "data")
     assert resumed.resume(1 << 20, None) == valid
     resumed.close()

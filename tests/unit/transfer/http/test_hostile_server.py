@@ -8,7 +8,7 @@ import itertools
 import logging
 import socket
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from http.client import HTTPException, IncompleteRead
 
 import pytest
@@ -23,42 +23,7 @@ from packtrain.transfer.http.headers import MAX_RETRY_AFTER_S
 from packtrain.transfer.http.pool import connection_pool
 from packtrain.transfer.http.socket_stream import MAX_HEAD_BYTES, RemoteProtocolError
 from packtrain.transfer.tasks.cancellation import cancellation_scope
-
-OK = b"HTTP/1.1 200 OK\r\n"
-DRIP_INTERVAL_S = 0.01
-
-
-class HostileServer:
-    """Sends each connection the given pieces after its first request, and then closes it."""
-
-    def __init__(self, make_pieces: Callable[[], Iterable[bytes]], interval_s: float = 0.0) -> None:
-        self._make_pieces, self._interval_s = make_pieces, interval_s
-        self._stopped, self._server = threading.Event(), socket.create_server(("127.0.0.1", 0))
-        self.url = f"http://127.0.0.1:{self._server.getsockname()[1]}/data.bin"
-        self.n_connections = 0
-
-    def __enter__(self) -> HostileServer:
-        threading.Thread(target=self._accept, daemon=True).start()
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self._stopped.set()
-        self._server.close()
-
-    def _accept(self) -> None:
-        with contextlib.suppress(OSError):
-            while True:
-                client, _ = self._server.accept()
-                self.n_connections += 1
-                threading.Thread(target=self._serve, args=(client,), daemon=True).start()
-
-    def _serve(self, client: socket.socket) -> None:
-        with client, contextlib.suppress(OSError):
-            client.recv(1 << 16)
-            for piece in self._make_pieces():
-                client.sendall(piece)
-                if self._stopped.wait(self._interval_s):
-                    return
+from tests.support.hostile_server import CHUNKED, DRIP_INTERVAL_S, OK, HostileServer, dripped
 
 
 def read(url: str) -> bytes:
@@ -77,10 +42,6 @@ def rejection(*pieces: bytes) -> str:
     error = read_error(*pieces)
     assert error.kind == "service_unavailable"
     return error.detail
-
-
-def dripped(data: Iterable[int]) -> Iterator[bytes]:
-    return (bytes([byte]) for byte in data)
 
 
 # Heads
@@ -302,8 +263,6 @@ def test_huge_numbers_in_headers():
 
 
 # Bodies
-
-CHUNKED = OK + b"Transfer-Encoding: chunked\r\n\r\n"
 
 
 @pytest.mark.parametrize("size", [b"x", b"", b"4;" + b"e" * MAX_HEAD_BYTES])

@@ -81,7 +81,7 @@ def _print_table(out: Console, cache_dir: Path, entries: Sequence[CacheEntry]) -
     if entries:
         out.print(table)
     used, limit = formatting.format_size(_total_bytes(entries)), formatting.format_size(max_cache_bytes())
-    out.print(f"{cache_dir}: {pluralize(len(entries), 'object')}, {used} of at most {limit}", markup=False)
+    out.print(f"{cache_dir}: {pluralize(len(entries), 'object')}, {used} of at most {limit}")
     if entries:
         print_next_commands(
             ("packtrain cache rm KEY", "remove one"), ("packtrain cache rm --all", "remove all that no job uses")

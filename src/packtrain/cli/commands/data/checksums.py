@@ -68,7 +68,7 @@ def _create_checksums(file: Path, block_bytes: int | None, target: Path, as_json
     }
     blocks = f"{pluralize(n_blocks, 'block')} of {formatting.format_size(checksums.block_bytes)}"
     text = f"{target}: {blocks}; sha256 {checksums.file_sha256}"
-    print_result(as_json, data, lambda out: out.print(text, markup=False))
+    print_result(as_json, data, lambda out: out.print(text))
 
 
 def _verify_file(file: Path, checksums: BlockChecksums, as_json: bool) -> None:
@@ -95,13 +95,13 @@ def _verification_data(file: Path, verification: Verification) -> dict[str, Any]
 def _print_verification(out: Console, file: Path, verification: Verification) -> None:
     bad_blocks, blocks = verification.bad_blocks, pluralize(verification.n_blocks, "block")
     if verification.size != verification.expected_size:
-        out.print(f"{file} has {verification.size} bytes, but should have {verification.expected_size}", markup=False)
+        out.print(f"{file} has {verification.size} bytes, but should have {verification.expected_size}")
     if not bad_blocks:
-        out.print(f"{file}: all {blocks} match", markup=False)
+        out.print(f"{file}: all {blocks} match")
         return
-    out.print(f"{file}: {len(bad_blocks)} of {blocks} are bad:", markup=False)
+    out.print(f"{file}: {len(bad_blocks)} of {blocks} are bad:")
     for number, byte_range in list(bad_blocks.items())[:_MAX_BLOCKS_SHOWN]:
-        out.print(f"  block {number}: bytes {byte_range.start} to {byte_range.stop}", markup=False)
+        out.print(f"  block {number}: bytes {byte_range.start} to {byte_range.stop}")
     if len(bad_blocks) > _MAX_BLOCKS_SHOWN:
         out.print(f"  … and {len(bad_blocks) - _MAX_BLOCKS_SHOWN} more")
 

@@ -107,7 +107,7 @@ def _validate_options(output: str | None, unpack: bool, nested: bool) -> None:
 
 def _print_results(out: Console, results: Sequence[DownloadResult]) -> None:
     for result in results:
-        out.print(f"{result.path}: {_format_result(result)}", markup=False)
+        out.print(f"{result.path}: {_format_result(result)}")
 
 
 def _format_result(result: DownloadResult) -> str:
@@ -122,8 +122,6 @@ def _format_result(result: DownloadResult) -> str:
 
 def _print_plan(out: Console, files: Sequence[dict[str, Any]]) -> None:
     for file in files:
-        out.print(f"would get {file['path']}", markup=False)
+        out.print(f"would get {file['path']}")
         for source in file["sources"]:
-            out.print(
-                f"  {source['url']}: {source.get('error') or formatting.format_size(source['bytes'])}", markup=False
-            )
+            out.print(f"  {source['url']}: {source.get('error') or formatting.format_size(source['bytes'])}")

@@ -102,14 +102,13 @@ def _print_index(out: Console, name: str, index: Index, origin_text: str, with_d
     parts = f" ({' + '.join(index.extensions)})" if index.has_parts else ""
     out.print(
         f"{name}: {len(index):,} samples{parts}{classes}, {formatting.format_size(sum(index.sizes))}; {origin_text}",
-        markup=False,
     )
     if index.n_skipped_files:
         out.print(f"skipped {pluralize(index.n_skipped_files, 'file')} outside of samples")
     if with_details:
         _print_classes(out, index)
         _print_size_histogram(out, index)
-    out.print(f"index: {index.path} ({formatting.format_size(index.path.stat().st_size)})", markup=False, style="dim")
+    out.print(f"index: {index.path} ({formatting.format_size(index.path.stat().st_size)})", style="dim")
 
 
 def _print_classes(out: Console, index: Index) -> None:
@@ -123,7 +122,8 @@ def _print_classes(out: Console, index: Index) -> None:
     half = _MAX_CLASSES_SHOWN // 2
     table = Table(box=None, padding=(0, 2), title="classes" if show_all else "largest and smallest classes")
     for heading in ("", "class", "samples", "bytes"):
-        table.add_column(heading, justify="left" if heading == "class" else "right", no_wrap=True)
+        is_name = heading == "class"
+        table.add_column(heading, justify="left" if is_name else "right", no_wrap=not is_name, overflow="fold")
     max_count = max(counts.values())
     for number in ranked if show_all else [*ranked[:half], None, *ranked[-half:]]:
         if number is None:

@@ -59,7 +59,7 @@ def command(
     n_decoded = len(thumbnails) - len(failed)
     samples = [{"name": sample.title, "class": sample.label, "error": sample.reason} for sample in thumbnails]
     text = f"{target}: {pluralize(n_decoded, 'sample')} of {len(index):,}{_format_failures(failed)}"
-    print_result(as_json, {"path": str(target), "samples": samples}, lambda out: out.print(text, markup=False))
+    print_result(as_json, {"path": str(target), "samples": samples}, lambda out: out.print(text))
 
 
 def _format_failures(failed: list[Thumbnail]) -> str:

@@ -83,11 +83,11 @@ def _print_summary(
     if not verification_methods:
         for item in items:
             size = formatting.format_size(item.size)
-            out.print(f"would upload {item.path} ({size}) to {item.url}", markup=False)
+            out.print(f"would upload {item.path} ({size}) to {item.url}")
         return
     totals = format_totals(TransferTotals(sum(item.size for item in items), duration_s))
     files, verification = pluralize(len(items), "file"), _format_verification(verification_methods)
-    out.print(f"{files} to {destination}: {totals} · {verification}", markup=False)
+    out.print(f"{files} to {destination}: {totals} · {verification}")
 
 
 def _format_verification(verification_methods: Sequence[str | None]) -> str:

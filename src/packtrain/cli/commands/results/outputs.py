@@ -36,9 +36,9 @@ def command(target: str, folder: Path | None, dry_run: bool, as_json: bool) -> N
 def _print_outputs(out: Console, outputs: Outputs, folder: Path | None, dry_run: bool) -> None:
     for file in outputs.files:
         size, path = formatting.format_size(file.bytes), file.url.removeprefix("file://")
-        out.print(f"{file.job:>5}  {size:>9}  {path}", markup=False)
+        out.print(f"{file.job:>5}  {size:>9}  {path}")
         if file.answer:
-            out.print(f"{'':>5}  {'':>9}  the server answered: {file.answer}", markup=False)
+            out.print(f"{'':>5}  {'':>9}  the server answered: {file.answer}")
     if folder is not None:
         out.print(f"{'would copy' if dry_run else 'copied'} {pluralize(len(outputs.files), 'file')} to {folder}")
 

@@ -37,4 +37,4 @@ def command(run: str, output: Path | None, dry_run: bool, as_json: bool) -> None
         "metrics": list(curves.metrics),
     }
     text = f"{'would plot' if dry_run else 'plotted'} {pluralize(len(curves.jobs), 'job')}: {path}"
-    print_result(as_json, data, lambda out: out.print(text, markup=False))
+    print_result(as_json, data, lambda out: out.print(text))

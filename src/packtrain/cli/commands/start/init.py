@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
 import click
+from rich.console import Console
+from rich.text import Text
 
 from packtrain import recipes
 from packtrain.cli.ui.output import dry_run_option, json_option, print_next_commands, print_result
@@ -23,8 +26,7 @@ def command(recipe: str, folder: Path | None, list_recipes: bool, dry_run: bool,
     """Create a workflow file by copying RECIPE to FOLDER (default: a folder with the name of the recipe)."""
     if list_recipes:
         descriptions = {name: recipes.describe(name) for name in recipes.list_names()}
-        lines = "\n".join(f"  [bold]{name:<18}[/] {text}" for name, text in descriptions.items())
-        print_result(as_json, descriptions, lambda out: out.print(lines))
+        print_result(as_json, descriptions, lambda out: _print_descriptions(out, descriptions))
         return
     if recipe not in recipes.list_names():
         raise NotFoundError(f"there is no recipe {recipe!r}; available are {', '.join(recipes.list_names())}")
@@ -41,3 +43,8 @@ def command(recipe: str, folder: Path | None, list_recipes: bool, dry_run: bool,
             (f"packtrain check {workflow}", "check it"),
             (f"packtrain run {workflow}", "run it"),
         )
+
+
+def _print_descriptions(out: Console, descriptions: Mapping[str, str]) -> None:
+    for name, text in descriptions.items():
+        out.print(Text.assemble("  ", (f"{name:<18}", "bold"), " ", text))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from packtrain import services
+from packtrain.cli.ui.output import print_line
 from packtrain.errors import EXIT_INTERNAL, UnavailableError
 from packtrain.runs.supervise import has_other_supervisor, supervise_run
 
@@ -17,9 +18,9 @@ from packtrain.runs.supervise import has_other_supervisor, supervise_run
     metavar="EPOCH",
     help="Give jobs a new attempt budget, unless a supervisor after this lease epoch has done so.",
 )
-@click.option("--in-schedd", is_flag=True, help="Run as a job of the schedd: TERM hands over, USR1 stops the jobs.")
+@click.option("--in-job", is_flag=True, help="Run as a job of the pool: TERM hands over, USR1 stops the jobs.")
 @click.option("--until-stdin-closes", is_flag=True, help="Stop the run when standard input is closed.")
-def command(run: str, reopen_after_epoch: int | None, in_schedd: bool, until_stdin_closes: bool) -> None:
+def command(run: str, reopen_after_epoch: int | None, in_job: bool, until_stdin_closes: bool) -> None:
     """Supervise a run until every job has a result."""
     store = services.open_store()
     run_info = services.find_run(store, run)
@@ -28,13 +29,13 @@ def command(run: str, reopen_after_epoch: int | None, in_schedd: bool, until_std
             run_info,
             store,
             reopen_after_epoch=reopen_after_epoch,
-            in_schedd=in_schedd,
+            in_job=in_job,
             until_stdin_closes=until_stdin_closes,
         )
     except UnavailableError as error:
-        if not in_schedd or has_other_supervisor(run_info, store, error):
+        if not in_job or has_other_supervisor(run_info, store, error):
             raise
-        click.echo(f"packtrain: {error}; the schedd restarts the supervisor", err=True)
+        print_line(f"packtrain: {error}; the pool restarts the supervisor", err=True)
         raise click.exceptions.Exit(EXIT_INTERNAL) from None
     for problem in problems:
-        click.echo(problem, err=True)
+        print_line(problem, err=True)

@@ -8,8 +8,8 @@ import click
 
 from packtrain.cli.ui.options import expect_option
 from packtrain.cli.ui.output import json_option, print_diagnostics, print_result
-from packtrain.errors import EXIT_USAGE
-from packtrain.submission import load_submit_file
+from packtrain.errors import EXIT_USAGE, UsageError
+from packtrain.submission import convert_file
 
 
 @click.command(name="convert")
@@ -17,12 +17,15 @@ from packtrain.submission import load_submit_file
 @expect_option
 @json_option
 def command(file: Path, expect: tuple[str, ...], as_json: bool) -> None:
-    """Convert an HTCondor submit file to a workflow file and print it. `packtrain run` accepts either.
+    """Convert an HTCondor submit file or a Slurm batch script to a workflow file and print it.
 
-    Paths in the workflow are relative to the folder of the submit file: keep both files there. Exits with 2 if the
-    submit file uses a feature that packtrain does not support.
+    `packtrain run` accepts all of them. Paths in the workflow are relative to the folder of the file: keep both files
+    there. A batch script runs in the folder in which this command is called. Exits with 2 if the file uses a feature
+    that packtrain does not support.
     """
-    draft = load_submit_file(file, expect)
+    draft = convert_file(file, expect)
+    if draft is None:
+        raise UsageError(f"{file} is neither a submit file of HTCondor nor a script with #SBATCH lines")
     diagnostics = draft.load_result.diagnostics
     failed = draft.load_result.workflow is None
     if not as_json:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import click
 from rich.console import Console
+from rich.text import Text
 
 from packtrain import __version__, formatting, services
 from packtrain.cli.ui.output import json_option, print_next_commands, print_result
@@ -25,7 +26,7 @@ from packtrain.store.location import file_system_type, is_network_file_system
 from packtrain.transfer.credentials import read_token, token_expires_at
 
 OK, WARNING, ERROR = "ok", "warning", "error"
-_STATUS_MARKS = {OK: "[green]✓[/]", WARNING: "[yellow]![/]", ERROR: "[red]✗[/]"}
+_STATUS_MARKS = {OK: ("✓", "green"), WARNING: ("!", "yellow"), ERROR: ("✗", "red")}
 _MIN_FREE_DISK_BYTES = 5e9
 _TOKEN_FILE_ENV_VARS = ("BEARER_TOKEN_FILE", "TOKEN")
 
@@ -41,10 +42,12 @@ class CheckResult:
 
 
 @click.command(name="doctor")
+@click.option("--node", "with_node", is_flag=True, help="Also check a node of the Slurm cluster, with a short srun.")
 @json_option
-def command(as_json: bool) -> None:
+def command(with_node: bool, as_json: bool) -> None:
     """Check this machine's setup. Exits with 1 if a problem must be fixed first."""
     results = [result for check in _CHECKS for result in check()]
+    results += _check_slurm(with_node)
     print_result(as_json, [asdict(result) for result in results], lambda out: _print_results(out, results))
     if any(result.status == ERROR for result in results):
         raise click.exceptions.Exit(1)
@@ -52,8 +55,9 @@ def command(as_json: bool) -> None:
 
 def _print_results(out: Console, results: list[CheckResult]) -> None:
     for result in results:
-        remedy = f"  [dim]→ {result.remedy}[/]" if result.remedy else ""
-        out.print(f" {_STATUS_MARKS[result.status]} {result.name:<12} {result.detail}{remedy}")
+        remedy = f"  → {result.remedy}" if result.remedy else ""
+        line = f" {result.name:<12} {result.detail}"
+        out.print(Text.assemble(" ", _STATUS_MARKS[result.status], line, (remedy, "dim")))
     print_next_commands(("packtrain init cifar10-resnet", "create a first workflow"))
 
 
@@ -102,8 +106,6 @@ def _check_engines() -> Iterator[CheckResult]:
         OK,
         f"{formatting.pluralize(machine.cpus, 'CPU')}, {formatting.format_size(machine.memory_mb * 2**20)}, {gpus}",
     )
-    if shutil.which("sbatch"):
-        yield CheckResult("slurm", WARNING, "sbatch is installed", "this version cannot run on Slurm yet")
     if machine.supports_containers:
         yield CheckResult("containers", OK, f"Apptainer: {shutil.which('apptainer')}")
     else:
@@ -118,6 +120,15 @@ def _check_pool() -> Iterator[CheckResult]:
         yield from (
             CheckResult("htcondor", check.status, check.message, check.hint) for check in services.check_access_point()
         )
+
+
+def _check_slurm(with_node: bool) -> Iterator[CheckResult]:
+    """Check the cluster if Slurm is installed."""
+    if shutil.which("sbatch"):
+        checks = services.check_slurm_cluster(with_node=with_node)
+        yield from (CheckResult("slurm", check.status, check.message, check.hint) for check in checks)
+    elif with_node:
+        yield CheckResult("slurm", ERROR, "sbatch was not found", "run this on a login node of a Slurm cluster")
 
 
 def _check_python() -> Iterator[CheckResult]:

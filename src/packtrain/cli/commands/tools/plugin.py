@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from packtrain import services
-from packtrain.cli.ui.output import json_option
+from packtrain.cli.ui.output import json_option, print_line
 from packtrain.errors import UsageError
 
 PLUGIN_FILENAME = "packtrain-plugin.pyz"
@@ -38,4 +38,4 @@ def command(output: Path, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps({"plugin": str(target), "bytes": target.stat().st_size}))
     else:
-        click.echo(f"wrote {target}; add `transfer_plugins = osdf={target.name}` to a submit file")
+        print_line(f"wrote {target}; add `transfer_plugins = osdf={target.name}` to a submit file")

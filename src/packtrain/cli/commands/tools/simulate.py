@@ -156,20 +156,20 @@ def _print_results(
 ) -> None:
     sites = ", ".join(f"{site.name} ({site.n_slots})" for site in model.sites)
     slots = pluralize(model.n_slots, "slot")
-    out.print(f"{pluralize(n_jobs, 'job')} on a model of {model.name}: {slots} at {sites}", markup=False, style="dim")
+    out.print(f"{pluralize(n_jobs, 'job')} on a model of {model.name}: {slots} at {sites}", style="dim")
     if model.lost_share:
         share = format_percent(model.lost_share)
         out.print(f"{share} of the observed jobs have not ended; the model ignores them", style="yellow")
     out.print(_results_table(results))
     for name, page in pages.items():
-        out.print(f"report of one run of {name}: {page}", markup=False)
+        out.print(f"report of one run of {name}: {page}")
 
 
 def _results_table(results: Sequence[ScenarioResult]) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
-    table.add_column("", no_wrap=True)
+    table.add_column("", overflow="fold")
     for result in results:
-        table.add_column(Text(result.scenario), justify="right", no_wrap=True)
+        table.add_column(Text(result.scenario), justify="right", overflow="fold")
     unit_s, unit = _choose_time_unit(results)
     for label, name, scale, digits in _TABLE_ROWS:
         if any(name in result.metrics for result in results):

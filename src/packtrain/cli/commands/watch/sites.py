@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import click
 from rich.console import Console
@@ -54,7 +54,7 @@ def _print_sites(out: Console, rows: list[SiteRow], kind: str, show_all: bool) -
     if len(shown) < len(rows):
         out.print(f"{len(rows) - len(shown)} rows in between are not shown; -a shows all", style="dim")
     for row in (row for row in rows if row.avoid_reason):
-        out.print(f"{row.name} is avoided by new runs: {row.avoid_reason}", style="yellow", markup=False)
+        out.print(f"{row.name} is avoided by new runs: {row.avoid_reason}", style="yellow")
     out.print(f"older observations count less (half-life {formatting.format_duration(HALF_LIFE_S)})", style="dim")
     if kind == "site":
         print_next_commands(
@@ -70,7 +70,8 @@ def _sites_table(rows: list[SiteRow], kind: str, width: int) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     for title, style, _ in columns:
         is_number = title not in (kind, *_LEFT_ALIGNED)
-        table.add_column(title, style=style, justify="right" if is_number else "left", no_wrap=True)
+        justify: Literal["left", "right"] = "right" if is_number else "left"
+        table.add_column(title, style=style, justify=justify, no_wrap=title != kind, overflow="fold")
     for cells in zip(*(cells for _, _, cells in columns), strict=True):
         table.add_row(*map(Text, cells))
     return table

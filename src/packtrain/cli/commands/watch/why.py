@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 from rich.console import Console
+from rich.text import Text
 
 from packtrain import services
 from packtrain.cli.ui.output import json_option, print_next_commands, print_result
@@ -43,16 +44,15 @@ def _print_explanations(
 ) -> None:
     """Print the notes on the run, then one explanation for each group of jobs with the same history."""
     for note in run_notes:
-        out.print(f"{note}\n", style="bold", markup=False)
+        out.print(f"{note}\n", style="bold")
     groups: dict[tuple[str, ...], list[JobExplanation]] = {}
     for explanation in explanations:
         groups.setdefault(explanation.group_key, []).append(explanation)
     for group in list(groups.values())[:_MAX_GROUPS_SHOWN]:
         if not is_single_job or len(group) > 1:
-            out.print(f"[bold]{_group_heading(group)}[/]")
+            out.print(_group_heading(group), style="bold")
         for label, text in group[0].labelled_lines():
-            out.print(f"[dim]{label:>9}[/]  ", end="")
-            out.print(text, markup=False)
+            out.print(Text.assemble((f"{label:>9}  ", "dim"), text))
         out.print()
     first_failed = next((explanation for explanation in explanations if explanation.has_failed), None)
     if first_failed:

@@ -18,6 +18,7 @@ from packtrain.condor.eventlog.attributes import (
     transfer_type,
 )
 from packtrain.condor.hold_codes import classify_hold
+from packtrain.condor.reasons import put_cause_first
 from packtrain.engines.updates import (
     AgentEventsReceived,
     AttemptUpdate,
@@ -194,7 +195,7 @@ def _on_held(job: TrackedJob, log_event: JobEvent) -> Iterator[AttemptUpdate]:
         code=code,
         subcode=subcode,
         failure_kind=meaning.failure_kind,
-        detail=f"the pool holds it: {reason}{_node_error_suffix(job)}",
+        detail=f"the pool holds it: {put_cause_first(reason)}{_node_error_suffix(job)}",
         emitters=emitters,
     )
 

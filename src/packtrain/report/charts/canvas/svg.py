@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator, Sequence
 from html import escape
 
+from packtrain.formatting import replace_control_chars
 from packtrain.report.charts.canvas.drawing import (
     XY,
     Box,
@@ -21,8 +22,8 @@ from packtrain.report.charts.canvas.drawing import (
 )
 from packtrain.report.charts.palette import TEXT
 
-# XML does not allow these, not even escaped.
-_INVALID_XML_CHARS = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
+# XML does not allow these, not even escaped; nor control characters, which are shown as escapes.
+_INVALID_XML_CHARS = re.compile("[\ufffe\uffff]")
 
 
 def to_svg(drawing: Drawing, label: str = "", css_class: str = "") -> str:
@@ -36,7 +37,7 @@ def to_svg(drawing: Drawing, label: str = "", css_class: str = "") -> str:
 
 def escape_xml(text: str) -> str:
     """Escape a text for use between tags or inside quotes."""
-    return escape(_INVALID_XML_CHARS.sub("\ufffd", text), quote=True)
+    return escape(_INVALID_XML_CHARS.sub("\ufffd", replace_control_chars(text, keep="\n\t")), quote=True)
 
 
 def _render_mark(mark: DrawingMark) -> Iterator[str]:

@@ -74,7 +74,7 @@ def query(
 
 def _make_error(response: Response, has_credentials: bool) -> TransferError:
     """Map an error response. A 404 is final only from the director itself: proxies return 404 while it restarts."""
-    body = response.read_text().strip()
+    body = response.read_explanation().strip()
     if response.status == 404 and (_is_other_server(response) or body == _GENERIC_404_BODY):
         url = redact_url(response.url)
         message = f"{url} returned a 404 that is not from a Pelican director; it may be restarting"

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from xml.etree.ElementTree import Element
 
 _ERROR_FIELD = re.compile(r"<(Code|Message)>([^<]*)</")
-_MAX_DOCUMENT_BYTES = 1 << 26
+_MAX_DOCUMENT_BYTES = 1 << 24  # a list of 1,000 keys has less than a tenth
 _EMPTY_MAPPING: Mapping[str, str] = {}
 
 
@@ -140,7 +140,7 @@ def _make_error(response: Response, location: Location, method: str) -> Transfer
             f"{location.url} is in the region {region}, not {require_s3_access(location).region!r}; correct `region`"
         )
         return TransferError("unsupported", message, location.url)
-    body = "" if method == "HEAD" else response.read_text()
+    body = "" if method == "HEAD" else response.read_explanation()
     return error_from_response(
         response, is_signed(location), ": ".join(value for _, value in _ERROR_FIELD.findall(body))
     )

@@ -11,6 +11,7 @@ import base64
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,6 +24,7 @@ from packtrain.transfer.http.request_body import FileSlice, RequestBodyReader, o
 from packtrain.transfer.integrity.digests import Digests
 from packtrain.transfer.progress import OnBytesSent
 from packtrain.transfer.retry import PERMANENT_KINDS
+from packtrain.transfer.tasks.cancellation import inherit_scope
 
 if TYPE_CHECKING:
     from xml.etree.ElementTree import Element
@@ -223,7 +225,7 @@ class _MultipartUploader:
 
         with ThreadPoolExecutor(_MAX_PARALLEL_PARTS) as pool:
             futures = [
-                pool.submit(self._upload_part, upload, number, file_slice)
+                pool.submit(inherit_scope(partial(self._upload_part, upload, number, file_slice)))
                 for number, file_slice in enumerate(self._slices, start=1)
             ]
             try:
