@@ -17,7 +17,14 @@ from packtrain.agent.cleanup import remove_tree
 from packtrain.agent.context import AttemptContext, StageStats, has_checkpoint_store, uses_pixi
 from packtrain.agent.outputs.check import check_outputs
 from packtrain.agent.outputs.inventory import MAX_LISTED_OUTPUTS, list_outputs, with_prefix, write_output_list
-from packtrain.agent.outputs.sync import clean_outputs, failed_prefix, move_outputs, requeue_prefix, sync_outputs
+from packtrain.agent.outputs.sync import (
+    clean_outputs,
+    failed_prefix,
+    move_outputs,
+    requeue_prefix,
+    stage_outputs,
+    sync_outputs,
+)
 from packtrain.agent.stages.fetch import fetch_all
 from packtrain.agent.stages.probe import probe
 from packtrain.agent.stages.run_steps import run_steps
@@ -127,10 +134,11 @@ class AttemptRunner:
                 self._keep_requeue_outputs(context)
                 return
         prefix = failed_prefix(context) if self._requeue is None else requeue_prefix(context)
-        outputs = list_outputs(context.sandbox.output, with_digest=succeeded)
+        max_digests = MAX_LISTED_OUTPUTS if context.job.output is None else None  # a manifest has all digests
+        outputs = list_outputs(context.sandbox.output, succeeded, max_digests)
         self._outputs = with_prefix(prefix, outputs)
         if succeeded:
-            sync_outputs(context, "", stats)
+            stage_outputs(context, outputs, stats)
             self._outputs = outputs
             self._write_output_list(context)
         elif outputs:

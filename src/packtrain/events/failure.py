@@ -249,7 +249,7 @@ FAILURE_KINDS: dict[str, FailureKind] = {
         RETRY,
         38,
         "the outputs could not be written to their destination",
-        "check the destination; the outputs are still in the attempt's folder",
+        "check the destination; the outputs are kept, and the message says where",
     ),
     "upload_refused": FailureKind(
         DATA,

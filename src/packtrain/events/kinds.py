@@ -45,12 +45,12 @@ EVENT_KINDS: dict[str, str] = {
     "release, give_up, accept, move), `reason`, `requests` (those that a reopening cancels), `hold` (the seq of the "
     "hold that is answered), `overrides` (resources and sites that differ from the plan: `memory_factor`, "
     "`disk_factor`, `avoid_sites`, `avoid_nodes`, `fetch_with_agent`), `copy_of` (the straggling attempt that this one "
-    "copies), `avoid_sites` and `avoid_nodes` (of a move)",
+    "copies), `avoid_sites` and `avoid_nodes` (of a move), `emitter` (the agent whose outputs are accepted)",
     ATTEMPT_SUBMITTED: "the engine accepted the attempt; `attempt`, `epoch`, `native_id` (the engine's own job id), "
     "`site`",
     JOB_ENDED: "the result of the job; `epoch`, `result` (succeeded, failed, cancelled), `emitter`, `failure`, "
-    "`reason`, "
-    "`requests` (those that it answers)",
+    "`reason`, `requests` (those that it answers), `published` (where an http server has the outputs: `url`, `bytes`, "
+    "`answer`)",
     ATTEMPT_GONE: "the engine no longer has the attempt; `attempt`, `exit_code`, `detail`, `kind` (of failure, "
     "if the engine knows it)",
     EXECUTION_STARTED: "the pool started an execution; `attempt`, `execution` (1, 2, …: pools restart jobs on their "

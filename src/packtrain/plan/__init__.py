@@ -50,6 +50,7 @@ from packtrain.plan.model import (
     StepResources,
     UseAction,
 )
+from packtrain.plan.output_manifest import ManifestEntry, OutputManifest
 from packtrain.plan.run_folder import ENVIRONMENT_FILE, AttemptFolder, RunFolder
 
 __all__ = [
@@ -75,8 +76,10 @@ __all__ = [
     "Limits",
     "Location",
     "MachineRequirements",
+    "ManifestEntry",
     "Mount",
     "Output",
+    "OutputManifest",
     "PixiCommand",
     "PixiEnvironment",
     "PixiLock",

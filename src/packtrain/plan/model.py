@@ -103,8 +103,8 @@ class Output:
     """The destination of the output folder: a prefix (file, s3, osdf) or, for http, one URL."""
 
     location: Location
-    continuous_sync: bool = False  # upload finished files while the job runs
-    delete_sync: bool = False  # delete files at the destination that were deleted here
+    continuous_sync: bool = False  # show finished files while the job runs
+    delete_sync: bool = False  # when outputs are published, delete everything else at the destination
     retry_timeout_s: Optional[float] = None  # how long the final upload is retried without progress; None: the job's
 
 

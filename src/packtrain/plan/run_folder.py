@@ -19,6 +19,8 @@
     plan.json                       the plan with this job only, for its agents
     reusable-inputs/                inputs of an execution that exited with code 85, for the next one
     output/                         the outputs, if the workflow names no other destination
+    published.json                  what was published, written once that is complete
+    shown-outputs.jsonl             names that showed intermediate outputs at the destination
     attempts/ATTEMPT/
       plan.json                     only for an attempt with overrides
       claim                         created once, locked while an agent or its guard is alive
@@ -177,6 +179,14 @@ class RunFolder:
 
     def job_output(self, job: str) -> Path:
         return self.job_folder(job) / "output"
+
+    def publication(self, job: str) -> Path:
+        """What was published, once that is complete."""
+        return self.job_folder(job) / "published.json"
+
+    def shown_outputs(self, job: str) -> Path:
+        """Names at the destination that showed intermediate outputs, as JSON lines."""
+        return self.job_folder(job) / "shown-outputs.jsonl"
 
     def job_reusable_inputs(self, job: str) -> Path:
         return self.job_folder(job) / "reusable-inputs"
