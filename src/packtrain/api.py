@@ -62,7 +62,7 @@ def submit(
     Warnings about the workflow are issued as Python warnings.
 
     Args:
-        workflow: The path of a workflow file or an HTCondor submit file, or a mapping with the keys of a workflow file.
+        workflow: The path of a workflow file, submit file or batch script, or a mapping with the keys of a workflow.
         engine: Where the jobs run: `local`, `htcondor` or `slurm`.
         matrix: Replaces the matrix of the workflow, for example `{"lr": [0.1, 0.01]}`.
         detach: Whether the run continues when this process ends.

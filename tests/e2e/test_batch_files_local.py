@@ -43,6 +43,9 @@ def test_script_without_its_output(workspace):
     workspace.run("run", "job.sh", "--expect", "models/{task}.pt", exit_code=None)
     assert workspace.exit_code not in (0, 1, 2)
     assert "the expected output 'models/2.pt' is missing" in workspace.run("why")
+    workspace.environment["NOTE"] = "from another shell"
+    workspace.run("resume")
+    assert (workspace.folder / "work/models/2.pt").exists(), "the resumed run has the variables of the new shell"
 
 
 def test_script_that_is_edited_later(workspace):

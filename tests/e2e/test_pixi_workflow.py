@@ -123,3 +123,14 @@ def test_store_is_filled_once_and_used_by_all_jobs(tmp_path, pixi_site):
     # A larger package is fetched in several requests.
     small = [urlsplit(package["url"]).path for package in packages if package.get("size", 0) < 1 << 20]
     assert sorted(path for path in paths if "/python-" not in path) == sorted(small)
+
+
+def test_batch_script_that_calls_pixi(tmp_path, pixi_site, pixi_server):
+    """The script runs unchanged in the folder of the submission; the agent's own `pixi` is on the PATH."""
+    workspace = Workspace(tmp_path)
+    write_workspace(tmp_path, pixi_site, pixi_server.url)
+    (tmp_path / "train.py").write_text("import accel; open('facts.txt', 'w').write(accel.KIND)\n")
+    header = "#!/bin/bash\n#SBATCH --ntasks=1\n#SBATCH --mem=100M\n"
+    workspace.write_file(f"{header}pixi install -e cpu\npixi run -e cpu python train.py\n", "job.sh")
+    workspace.run("run", "job.sh", "--pixi", "pixi.toml:cpu")
+    assert (tmp_path / "facts.txt").read_text() == "cpu_0"

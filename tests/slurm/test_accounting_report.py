@@ -12,9 +12,7 @@ from testbed.slurm import install
 from tests.support.slurm_jobs import AccountedJobs
 
 pytestmark = [
-    pytest.mark.parametrize(
-        "session_cluster", [f"{install.OLDEST}-accounting", f"{install.NEWEST}-accounting"], indirect=True
-    ),
+    pytest.mark.parametrize("session_cluster", [f"{install.NEWEST}-accounting"], indirect=True),  # recordings have both
     pytest.mark.slow,
     pytest.mark.xdist_group("slurm"),
     pytest.mark.timeout(600),

@@ -12,8 +12,9 @@ from tests.slurm.conftest import TWO_CLUSTERS
 from tests.support.batch_workspace import BatchWorkspace
 from tests.support.paths import TESTS_DIR
 
+on_two_clusters = pytest.mark.parametrize("session_cluster", TWO_CLUSTERS, indirect=True)
+on_newest_cluster = pytest.mark.parametrize("session_cluster", TWO_CLUSTERS[1:], indirect=True)
 pytestmark = [
-    pytest.mark.parametrize("session_cluster", TWO_CLUSTERS, indirect=True),
     pytest.mark.slow,
     pytest.mark.xdist_group("slurm"),
     pytest.mark.timeout(600),
@@ -88,6 +89,7 @@ def wait_for_success(workspace, run):
     assert run.returncode == 0, f"{out}\n{err}"
 
 
+@on_two_clusters
 def test_single_gpu_with_modules(workspace):
     run = start(workspace, "single_gpu.sbatch", "--expect", "models/resnet.pt")
     (task,) = running_tasks(workspace)
@@ -103,6 +105,7 @@ def test_single_gpu_with_modules(workspace):
     assert kept.read_text() == model
 
 
+@on_two_clusters
 def test_array_sweep(workspace):
     workspace.write_file("0.1\n0.2\n0.3\n", "rates.txt")
     run = start(workspace, "sweep.slurm", "--expect", "model-{task}.pt")
@@ -121,6 +124,7 @@ def test_array_sweep(workspace):
     assert sum(path.stem.endswith("_1") for path in (workspace.folder / "logs").glob("*.out")) == 1
 
 
+@on_two_clusters
 def test_torchrun(workspace):
     workspace.write_file(DDP, "ddp.py")
     run = start(workspace, "torchrun.sh", "--expect", "ddp.txt")
@@ -130,6 +134,7 @@ def test_torchrun(workspace):
     assert re.fullmatch(r"2 ranks, port 2\d{4}", (workspace.folder / "ddp.txt").read_text())
 
 
+@on_two_clusters
 def test_script_of_the_pixi_lesson(workspace):
     program = '#!/bin/bash\nexec python train.py --device "$CUDA_VISIBLE_DEVICES" --out mnist_cnn.pt\n'
     workspace.write_file(program, "mnist_gpu.sh").chmod(0o755)
@@ -142,17 +147,19 @@ def test_script_of_the_pixi_lesson(workspace):
     assert (workspace.folder / "modules.log").read_text() == "reset\n" * 2
 
 
+@on_two_clusters
 def test_same_variables_as_with_sbatch(workspace):
     """A script sees the same SLURM_* variables as under sbatch, also as an array."""
     for name, options in (("plain", "-n1 -c2"), ("array", "-a 4,6 --mem=100 -J 'my name'")):
         variables = 'env -0 | grep -az ^SLURM | tr "\\0" "\\n" | sort > $OUT-${SLURM_ARRAY_TASK_ID-}'
         body = f'{variables}; echo "$NOTE" "$PWD"; srun -n1 true'
-        workspace.write_file(f"#!/bin/bash\n#SBATCH {options} -o {name}.log\n{body}\n", f"{name}.sh")
+        workspace.write_file(f"#!/bin/bash\n#SBATCH {options} -o {name}%a.log\n{body}\n", f"{name}.sh")
         workspace.environment["OUT"] = f"theirs-{name}"
         workspace.slurm("sbatch", "--wait", f"{name}.sh")
         workspace.environment["OUT"] = f"ours-{name}"
         workspace.run("run", f"{name}.sh", "--on", "slurm")
-        assert (workspace.folder / f"{name}.log").read_text() == f"from my shell {workspace.folder}\n"
+        (log, *_) = workspace.folder.glob(f"{name}*.log")
+        assert log.read_text() == f"from my shell {workspace.folder}\n"
     for name in ("plain-", "array-4", "array-6"):
         theirs, ours = (
             dict(line.split("=", 1) for line in (workspace.folder / f"{who}-{name}").read_text().splitlines())
@@ -165,6 +172,7 @@ def test_same_variables_as_with_sbatch(workspace):
         }
 
 
+@on_two_clusters
 def test_two_nodes(workspace):
     program = "bash -c 'echo $SLURM_PROCID $SLURMD_NODENAME $NOTE'"
     script = f"#!/bin/bash\n#SBATCH -N2 --ntasks-per-node=2 -o out.log\nset -e\nsrun {program}\n"
@@ -176,6 +184,7 @@ def test_two_nodes(workspace):
     assert {note for _, _, note in lines} == {"from my shell"}
 
 
+@on_newest_cluster
 def test_failing_script(workspace):
     workspace.write_file("#!/bin/bash\n#SBATCH -o out.log --no-requeue\nset -e\necho wrong >&2\nexit 3\n", "job.sbatch")
     workspace.run("run", "job.sbatch", "--on", "slurm", exit_code=None)
@@ -183,6 +192,7 @@ def test_failing_script(workspace):
     assert "exit code 3" in workspace.run("why") and (workspace.folder / "out.log").read_text() == "wrong\n"
 
 
+@on_newest_cluster
 def test_refused_before_anything_is_submitted(workspace):
     workspace.write_file("#!/bin/bash\n#SBATCH --dependency=afterok:1 --nodes=two\nset -e\ntrue\n", "job.sbatch")
     workspace.run("run", "job.sbatch", "--on", "slurm", exit_code=2)
@@ -191,6 +201,7 @@ def test_refused_before_anything_is_submitted(workspace):
     assert not (workspace.folder / ".packtrain").exists()
 
 
+@on_newest_cluster
 def test_no_variables_of_the_shell_in_slurm(workspace):
     """Slurm stores scripts and environments; the user's variables are only in a file of the run."""
     workspace.environment["API_KEY"] = "secret-5a1f-value"
@@ -208,6 +219,7 @@ def test_no_variables_of_the_shell_in_slurm(workspace):
     assert (workspace.folder / "out.log").read_text() == "***\n"
 
 
+@on_newest_cluster
 def test_container(workspace):
     image = apptainer.build_sif(workspace.folder / "image.sif")
     workspace.environment["PATH"] = f"{apptainer.install_dir()}/usr/bin:{workspace.environment['PATH']}"

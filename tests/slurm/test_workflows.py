@@ -128,6 +128,15 @@ def test_no_node_is_left(workspace, cluster):
     assert "#SBATCH --exclude=n1\n" in workspace.read_scripts()[1], "it is the only node with this feature"
 
 
+def test_request_that_no_node_meets(workspace):
+    """Slurm accepts the array and lets it wait forever."""
+    head = HEAD.replace("cpusPerTask: 1", "cpusPerTask: 99")
+    workspace.write_file(f"{head}steps: [{{name: train, run: {{command: 'true'}}}}]\n")
+    (job,) = workspace.run_json("run", "workflow.yaml", "--on", "slurm", exit_code=20)["jobs"]
+    assert job["failure"]["kind"] == "submit_rejected"
+    assert "the partition has no node with what the job requests" in workspace.run("why")
+
+
 def test_queries_are_rare(workspace, cluster):
     """One query of the queue at a time, whatever the number of arrays is; a query needs few calls of the controller."""
     workspace.write_settings({"queryInterval": "2s"})

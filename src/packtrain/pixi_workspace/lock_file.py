@@ -223,7 +223,7 @@ class _Reader:
 
     def _find_file(self, package: str, location: str, locked_sha256: bytes | None) -> _PackageFile | None:
         """Return the file of a package, or None if it is refused."""
-        name = unquote(PurePosixPath(urlsplit(location).path).name)
+        name = PurePosixPath(unquote(urlsplit(location).path)).name
         sha256 = locked_sha256.hex() if locked_sha256 else ""
         if not location.startswith(_URL_SCHEMES):
             return self._find_local_file(name, location, sha256)

@@ -127,7 +127,9 @@ PENDING_REASONS: dict[str, ReasonMeaning] = {
     "DependencyNeverSatisfied": ReasonMeaning("a job that this one depends on failed", GIVE_UP, "submit_rejected"),
     "ReservationDeleted": ReasonMeaning("the reservation was deleted", WAIT),
     "ReservationInvalid": ReasonMeaning("the reservation is not valid any more", WAIT),
-    "PartitionConfig": ReasonMeaning("the partition does not permit what the job requests", GIVE_UP, "submit_rejected"),
+    "PartitionConfig": ReasonMeaning(
+        "the partition has no node with what the job requests, or does not permit it", GIVE_UP, "submit_rejected"
+    ),
     "MaxMemPerLimit": ReasonMeaning(
         "the job requests more memory for each CPU or node than the site allows", GIVE_UP, "submit_rejected"
     ),

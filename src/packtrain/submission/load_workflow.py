@@ -58,7 +58,8 @@ def _load(source: WorkflowSource, expect: tuple[str, ...], matrix: Mapping[str, 
     converted = convert_file(path, expect)
     if converted is not None:
         if overrides:
-            raise UsageError(f"{path} has no matrix that can be replaced; `packtrain convert` makes a workflow of it")
+            message = "is a submit file or batch script and has no matrix; `packtrain convert` makes a workflow of it"
+            raise UsageError(f"{path} {message}")
         return converted.load_result
     return load_workflow_file(path, overrides).with_expected_outputs(expect)
 

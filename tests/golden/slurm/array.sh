@@ -4,8 +4,8 @@
 #SBATCH --cpus-per-task=1
 #SBATCH --mem-per-cpu=1024M
 #SBATCH --gpus-per-node=1
-#SBATCH --time=0-02:01:00
-#SBATCH --signal=B:USR1@120
+#SBATCH --time=0-02:02:00
+#SBATCH --signal=B:USR1@10
 #SBATCH --requeue
 #SBATCH --licenses="a b"
 #SBATCH --job-name=pt-run-1-0123abcd
@@ -25,4 +25,4 @@ mkdir -p "$folder" && exec >> "$folder/agent.out" 2>&1 || exit 56
 unset SLURM_EXPORT_ENV  # so that `srun` in a step passes the step's variables on
 exec /bin/sh "$run/launch.sh" "$plan" --attempt-id "$attempt" --attempt-folder "$folder" --secrets "$run/secrets" \
     --execution "$((${SLURM_RESTART_COUNT:-0} + 1))" --site "$SLURMD_NODENAME" --scratch "${SLURM_TMPDIR:-${TMPDIR:-/tmp}}" \
-    --deadline auto --announced 120 --kill-wait 30 --cache "/shared/$USER/cache" --cache-limit 1000000000
+    --deadline auto --announced 10 --kill-wait 30 --cache "/shared/$USER/cache" --cache-limit 1000000000

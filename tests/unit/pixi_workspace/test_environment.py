@@ -183,6 +183,16 @@ def test_local_wheel(tmp_path):
     assert environment.local_files == {path.name: path}
 
 
+def test_file_name_stays_in_its_folder(tmp_path):
+    """A name with an encoded slash would be written elsewhere on the worker."""
+    entry = wheel("evil")
+    entry["pypi"] = "https://files.example.org/a%2F..%2F..%2Fevil-1.0-py3-none-any.whl"
+    environment = read_environment(
+        write_files(tmp_path, "", lock_text({"linux-64": [entry]})), "default", has_gpu=False
+    )
+    assert [package.file_name for package in environment.lock.packages] == ["evil-1.0-py3-none-any.whl"]
+
+
 def test_find_manifest(tmp_path):
     assert find_manifest(tmp_path) is None
     (tmp_path / "pyproject.toml").write_text("[project]\nname = 'x'\n")

@@ -93,7 +93,7 @@ def test_invalid_matrix():
 
 def test_submit_file_has_no_matrix():
     Path("job.sub").write_text("executable = /bin/true\nqueue\n")
-    with pytest.raises(UsageError, match="submit file"):
+    with pytest.raises(UsageError, match="has no matrix"):
         prepare("job.sub", "local", matrix={"lr": [1]})
 
 

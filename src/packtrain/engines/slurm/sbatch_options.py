@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 # The agent receives SIGUSR1 this long before the time limit; Slurm sends it up to a minute early.
 _MIN_SIGNAL_S = 60
 _MAX_SIGNAL_S = 65535  # Slurm's maximum
-_TIME_MARGIN_S = 60  # between `limits.wallTime`, which the agent enforces, and Slurm's own limit
+# The agent itself enforces `limits.wallTime`, so Slurm's limit and its signal come later.
+_TIME_MARGIN_S = 120
+_SIGNAL_AFTER_WALL_TIME_S = 10
 _GPU_OPTIONS = ("gpus-per-node", "gpus", "gpus-per-task", "gpus-per-socket", "gres")
 _MEMORY_OPTIONS = ("mem", "mem-per-cpu", "mem-per-gpu")
 # Options of the user that Slurm does not accept together with a computed one, or that would contradict it.
@@ -88,14 +90,20 @@ def _computed_options(job: Job, overrides: Overrides, settings: RunSettings) -> 
         options[settings.gpu_option] = f"{prefix}{resources.gpus}"
     if settings.constraint:
         options["constraint"] = settings.constraint
-    if job.limits.wall_time_s is not None:
-        options["time"] = format_time_limit(job.limits.wall_time_s + _TIME_MARGIN_S)
     if settings.disk_mb:
         options["tmp"] = f"{math.ceil(settings.disk_mb * overrides.disk_factor)}M"
-    signal_s = min(max(_MIN_SIGNAL_S, math.ceil(2 * job.limits.grace_s)), _MAX_SIGNAL_S)
-    options["signal"] = f"B:USR1@{signal_s}"
+    options.update(_time_options(job, has_own_limit="time" in dict(settings.options)))
     options["requeue" if settings.may_requeue else "no-requeue"] = ""
     return options
+
+
+def _time_options(job: Job, has_own_limit: bool) -> dict[str, str]:
+    """Return the time limit, and when Slurm announces the end of the job."""
+    if job.limits.wall_time_s is not None and not has_own_limit:
+        time_limit = format_time_limit(job.limits.wall_time_s + _TIME_MARGIN_S)
+        return {"time": time_limit, "signal": f"B:USR1@{_SIGNAL_AFTER_WALL_TIME_S}"}
+    signal_s = min(max(_MIN_SIGNAL_S, math.ceil(2 * job.limits.grace_s)), _MAX_SIGNAL_S)
+    return {"signal": f"B:USR1@{signal_s}"}
 
 
 def _scale_memory(text: str, factor: float) -> str:
@@ -154,7 +162,9 @@ def choose_constraint(gpu: GpuRequirements, constraints: Mapping[str, GpuPropert
         if all(_is_enough(getattr(offer, property_name), minimum) for minimum, property_name in described.values())
     ]
     if not suitable:
-        listed = " and ".join(f"{name} {minimum}" for name, (minimum, _) in described.items())
+        listed = " and ".join(
+            f"{name} {minimum}{' MB' if isinstance(minimum, int) else ''}" for name, (minimum, _) in described.items()
+        )
         raise ValueError(f"no entry of `slurm.constraints` in the settings offers {listed}")
     return "|".join(map(_group, suitable) if len(suitable) > 1 else suitable), missing
 

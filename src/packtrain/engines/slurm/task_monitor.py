@@ -28,6 +28,7 @@ _logger = logging.getLogger("packtrain.engines.slurm")
 _ALREADY_CLAIMED = FAILURE_KINDS["already_claimed"].exit_code
 _MANY_TASKS, _MANY_TASKS_FACTOR = 1000, 3  # with this many unfinished tasks Slurm is queried less often by the factor
 _MAX_MISSING = 2  # queries without a task before it counts as lost
+_MAX_AGENT_WAIT_S = 300.0  # how long a lost task counts as running because its claim is held
 _MIN_ESTIMATE_CHANGE_S, _MIN_ESTIMATE_CHANGE = 300.0, 0.2  # smaller changes of an expected start are not logged
 
 Key = tuple[str, int]  # name of the submission, index of the task
@@ -53,6 +54,7 @@ class TaskMonitor:
         self.submissions: dict[str, ArraySubmission] = {}
         self.array_jobs: dict[str, int] = {}
         self._missing: defaultdict[Key, int] = defaultdict(int)  # queries without the task
+        self._waits_since: dict[Key, float] = {}  # monotonic time since which a lost task's agent is waited for
         self.next_query_at = 0.0  # monotonic
 
     def read_files(self) -> list[AttemptUpdate]:
@@ -143,6 +145,7 @@ class TaskMonitor:
         }
         for key in self._missing.keys() - missing:
             del self._missing[key]
+            self._waits_since.pop(key, None)
         accounted = self._query_accounting(missing.values())
         ended: list[tuple[Key, TaskStatus]] = []
         for key, tracked in missing.items():
@@ -170,9 +173,14 @@ class TaskMonitor:
         return {(status.name, status.index): status for status in statuses if _has_ended(status)}
 
     def _is_agent_alive(self, tracked: TrackedTask) -> bool:
-        """Return whether the agent of a task that the controller has lost still holds its claim."""
+        """Return whether the agent of a task that the controller has lost still holds its claim.
+
+        A file server may keep the lock of a dead node, so the claim counts only for a while.
+        """
+        waits_since = self._waits_since.setdefault((tracked.submission, tracked.index), time.monotonic())
         folder = self._folder.attempt_folder(tracked.task.job_id, tracked.task.attempt_id)
-        return claim.is_claim_held(folder, tracked.started_execution or 1)
+        has_time = time.monotonic() < waits_since + _MAX_AGENT_WAIT_S
+        return has_time and claim.is_claim_held(folder, tracked.started_execution or 1)
 
     def _agent_exit_code(self, tracked: TrackedTask) -> int | None:
         """Return the exit code that the agent wrote into its journal, or None if it did not report its end."""

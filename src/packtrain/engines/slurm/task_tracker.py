@@ -108,10 +108,11 @@ def _updates_from_status(tracked: TrackedTask, status: TaskStatus, record: Statu
         return
     if phase is JobPhase.COMPLETING:
         return  # the restart count may already be that of the next execution
-    if tracked.is_held:
+    has_started = phase is JobPhase.RUNNING or bool(status.node)
+    if tracked.is_held and has_started:
         tracked.is_held = False
         yield Released(*ids, native_id=native_id, seq=base_seq + 1, occurred_at=record.observed_at)
-    if not tracked.started_execution and (phase is JobPhase.RUNNING or status.node):
+    if not tracked.started_execution and has_started:
         tracked.started_execution = execution
         yield ExecutionStarted(
             *ids, execution=execution, host=status.node, site=status.node, native_id=native_id,

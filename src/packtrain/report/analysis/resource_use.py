@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from packtrain.report.analysis.time_accounting import US_PER_S, WASTED, ExecutionTimeUse
@@ -48,20 +48,22 @@ def memory_efficiency(execution: ExecutionRecord) -> float | None:
 
 def summarize_efficiency(executions: Iterable[ExecutionRecord]) -> Efficiency | None:
     """Summarize executions; None if nothing is known about their resources."""
-    ended = [e for e in executions if e.resource_use is not None and e.outcome is not Outcome.RUNNING]
-    cpu = [(e, e.resource_use or _NO_RESOURCE_USE) for e in ended if cpu_efficiency(e) is not None]
-    memory = [(ratio, e.duration_s) for e in ended if (ratio := memory_efficiency(e)) is not None and e.duration_s]
-    succeeded = [e for e in ended if e.outcome is Outcome.SUCCEEDED and e.resource_use and e.resource_use.time_limit_s]
-    n_known = sum(cpu_efficiency(e) is not None or memory_efficiency(e) is not None for e in ended)
-    if not n_known:
-        return None
-    limit_s = sum((e.resource_use or _NO_RESOURCE_USE).time_limit_s or 0.0 for e in succeeded)
-    return Efficiency(
-        cpu=_ratio(sum(use.cpu_s or 0.0 for _, use in cpu), sum((use.cpus or 0.0) * e.duration_s for e, use in cpu)),
-        memory=_ratio(sum(ratio * slot_s for ratio, slot_s in memory), sum(slot_s for _, slot_s in memory)),
-        time_limit=_ratio(sum(e.duration_s for e in succeeded), limit_s),
-        executions=n_known,
-    )
+    cpu: list[tuple[float, float]] = []  # (used, available)
+    memory: list[tuple[float, float]] = []
+    time_limit: list[tuple[float, float]] = []
+    n_known = 0
+    for execution in executions:
+        use, slot_s = execution.resource_use, execution.duration_s
+        if use is None or execution.outcome is Outcome.RUNNING:
+            continue
+        if use.cpu_s is not None and use.cpus:
+            cpu.append((use.cpu_s, use.cpus * slot_s))
+        if (fraction := memory_efficiency(execution)) is not None:
+            memory.append((fraction * slot_s, slot_s))
+        if use.time_limit_s and execution.outcome is Outcome.SUCCEEDED:
+            time_limit.append((slot_s, use.time_limit_s))
+        n_known += fraction is not None or (use.cpu_s is not None and bool(use.cpus))
+    return Efficiency(_total(cpu), _total(memory), _total(time_limit), n_known) if n_known else None
 
 
 def summarize_states(execution_times: Iterable[ExecutionTimeUse]) -> tuple[StateSummary, ...]:
@@ -86,5 +88,7 @@ def _summarize_state(state: str, group: list[ExecutionTimeUse]) -> StateSummary:
     )
 
 
-def _ratio(numerator: float, denominator: float) -> float | None:
-    return numerator / denominator if denominator else None
+def _total(pairs: Sequence[tuple[float, float]]) -> float | None:
+    """Return all that was used as a fraction of all that was available."""
+    used, available = (sum(values) for values in zip(*pairs, strict=True)) if pairs else (0.0, 0.0)
+    return used / available if available else None

@@ -116,7 +116,7 @@ class TestGpuRequirements:
 
     def test_no_suitable_node(self):
         _, (problem,) = set_up({"constraints": {"v100": {"memory": "16GB"}}}, resources=self.RESOURCES)
-        assert "no entry of `slurm.constraints` in the settings offers minMemory 30000" in problem
+        assert "no entry of `slurm.constraints` in the settings offers minMemory 30000 MB" in problem
         assert "warning" not in problem
 
     def test_user_chooses_the_nodes(self):

@@ -8,7 +8,13 @@ from hypothesis import strategies as st
 
 from packtrain.engines.api import NO_OVERRIDES, Overrides
 from packtrain.engines.slurm.run_settings import SETTINGS_FILE, RunSettings
-from packtrain.engines.slurm.sbatch_options import choose_constraint, format_time_limit, merge_options, sbatch_options
+from packtrain.engines.slurm.sbatch_options import (
+    announced_s,
+    choose_constraint,
+    format_time_limit,
+    merge_options,
+    sbatch_options,
+)
 from packtrain.plan import EnvVar, GpuRequirements, Job, Limits, Plan, Resources
 from packtrain.spec.user_config import GpuProperties
 
@@ -37,9 +43,26 @@ def test_site_without_memory_options_and_cons_tres():
     assert "mem-per-cpu" not in options and options["gres"] == "gpu:2"
 
 
-def test_wall_time_leaves_the_agent_time_to_end():
-    assert make_options(limits=Limits(wall_time_s=3600))["time"] == "0-01:01:00"
-    assert "time" not in make_options()
+def test_slurm_announces_its_limit_after_the_wall_time():
+    """It does so up to a minute early, and the agent must not stop before the wall time has passed."""
+    options = make_options(limits=Limits(wall_time_s=3600, grace_s=300))
+    assert (options["time"], options["signal"]) == ("0-01:02:00", "B:USR1@10")
+
+
+@pytest.mark.parametrize(("grace_s", "signal"), [(1, "B:USR1@60"), (300, "B:USR1@600"), (10**6, "B:USR1@65535")])
+@pytest.mark.parametrize(
+    ("limits", "own_options"), [({}, ()), ({"wall_time_s": 9000}, [("time", "60")])], ids=["none", "the user's own"]
+)
+def test_limits_of_others_are_announced_in_time(grace_s, signal, limits, own_options):
+    options = with_options(*own_options, limits=Limits(grace_s=grace_s, **limits))
+    assert options["signal"] == signal and options.get("time") == dict(own_options).get("time")
+
+
+@pytest.mark.parametrize(
+    ("signal", "expected"), [("B:USR1@90", 90), ("B:SIGUSR1", 60), ("USR1@90", 0), ("B:TERM@90", 0), ("", 0)]
+)
+def test_announced_s(signal, expected):
+    assert announced_s({"signal": signal}) == expected
 
 
 def test_site_that_forbids_requeueing():

@@ -2,16 +2,20 @@
 
 import itertools
 import json
+import os
 import time
 from dataclasses import replace
 
 import pytest
 
+from packtrain.engines.slurm import task_monitor
 from packtrain.engines.slurm.run_settings import RunSettings
 from packtrain.engines.slurm.slurm_client import SlurmClient
+from packtrain.engines.slurm.status_log import LOST
 from packtrain.engines.slurm.submissions import ArraySubmission, Task
 from packtrain.engines.slurm.task_monitor import TaskMonitor, choose_statuses
 from packtrain.plan import RunFolder
+from packtrain.plan.claim import acquire_claim
 from packtrain.slurm.squeue import TaskStatus
 
 PENDING = TaskStatus("pt-a", 7, 0, "PENDING", "Resources")
@@ -86,3 +90,36 @@ def test_many_tasks_are_queried_less_often(tmp_path, n_tasks, factor):
     monitor.add_submission(ArraySubmission("pt-a", tuple(Task(f"{n}-1", str(n)) for n in range(n_tasks))))
     monitor.query()
     assert monitor.next_query_at - time.monotonic() == pytest.approx(1000 * factor, rel=0.02)
+
+
+class TestLostTasks:
+    """The controller has lost a task whose agent may still run."""
+
+    def hold_claim(self, tmp_path):
+        return acquire_claim(RunFolder(tmp_path).attempt_folder("0", "0-1").claim)
+
+    def test_agent_runs(self, tmp_path):
+        claim_fd = self.hold_claim(tmp_path)
+        _, log = query_all(tmp_path, [RUNNING], [], [], [], [RUNNING])
+        os.close(claim_fd)
+        assert [status["state"] for status in log] == ["RUNNING"]
+
+    def test_agent_has_ended(self, tmp_path):
+        os.close(self.hold_claim(tmp_path))
+        _, log = query_all(tmp_path, [RUNNING], [], [])
+        assert [status["state"] for status in log] == ["RUNNING", LOST]
+
+    def test_lock_of_a_dead_node(self, tmp_path, monkeypatch):
+        monkeypatch.setattr(task_monitor, "_MAX_AGENT_WAIT_S", 0.0)
+        claim_fd = self.hold_claim(tmp_path)
+        _, log = query_all(tmp_path, [RUNNING], [], [])
+        os.close(claim_fd)
+        assert log[-1]["state"] == LOST
+
+    def test_started_again_while_the_agent_runs(self, tmp_path):
+        claim_fd = self.hold_claim(tmp_path)
+        _, log = query_all(tmp_path, [RUNNING], [TOO_LATE])
+        assert len(log) == 1
+        os.close(claim_fd)
+        _, log = query_all(tmp_path, [TOO_LATE])
+        assert log[-1]["state"] == LOST and log[-1]["exit_code"] is None

@@ -75,6 +75,13 @@ def test_hold_and_release():
     assert updates[0].action == "release"
 
 
+def test_held_job_is_cancelled():
+    """It was never released, so the reason of the hold is why the attempt failed."""
+    held = replace(PENDING, reason="launch failed requeued held")
+    assert types(fold(held, TaskStatus("pt-a", 7, 0, LOST))) == [Held, Queued, Gone]
+    assert types(fold(held, replace(held, state="CANCELLED", reason="None"))) == [Held, Queued, Gone]
+
+
 @pytest.mark.parametrize(
     ("status", "kind", "text"),
     [

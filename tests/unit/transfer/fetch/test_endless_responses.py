@@ -135,6 +135,7 @@ BOMB = gzip.compress(bytes(1 << 24))
         (CHUNKED, b"10000\r\n" + bytes(1 << 16) + b"\r\n"),
         (OK + b"Content-Encoding: gzip\r\n\r\n", BOMB),
     ],
+    ids=["no length", "chunked", "gzip bomb"],
 )
 def test_disk_limit(head: bytes, piece: bytes, target: Path):
     with HostileServer(lambda: endless(head, piece)) as server, pytest.raises(FailedError) as caught:

@@ -18,7 +18,9 @@ from packtrain.submission import Goal, prepare
 
 @click.command(name="plan")
 @click.argument("file", type=click.Path(path_type=Path))
-@click.option("--on", "engine", default="local", show_default=True, help="Engine to plan for: local or htcondor.")
+@click.option(
+    "--on", "engine", default="local", show_default=True, help="Engine to plan for: local, htcondor or slurm."
+)
 @resource_override_options
 @expect_option
 @pixi_option

@@ -23,7 +23,7 @@ from packtrain.submission import Goal, create_run, prepare
 
 @click.command(name="run", cls=DetachCommand)
 @click.argument("file", type=click.Path(path_type=Path))
-@click.option("--on", "engine", default="local", show_default=True, help="Engine to run on: local or htcondor.")
+@click.option("--on", "engine", default="local", show_default=True, help="Engine to run on: local, htcondor or slurm.")
 @detach_options
 @resource_override_options
 @expect_option
