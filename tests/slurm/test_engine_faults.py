@@ -114,21 +114,6 @@ def test_pending_reason(make_pool):
     poll_until(engine, all_gone("0-1", "1-1"))
 
 
-def test_lost_node(make_pool, cluster):
-    pool = make_pool(options={"nodelist": "n2"})
-    engine, request = pool.make_engine(), pool.make_request("0-1", "hang")
-    engine.submit([request])
-    poll_until(engine, started(1))
-    try:
-        cluster.lose_node("n2")
-        poll_until(engine, has_type(ExecutionInterrupted))
-    finally:
-        cluster.start("n2")
-    poll_until(engine, started(2))
-    engine.cancel(["0-1"])
-    poll_until(engine, all_gone("0-1"))
-
-
 class TestController:
     """A controller of its own, because it is killed."""
 

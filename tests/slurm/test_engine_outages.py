@@ -96,12 +96,21 @@ def test_slurmd_killed(pool, engine, cluster):
     assert len(pool.read_events(request)) == 1
 
 
-def test_slurmstepd_killed(pool, engine, cluster):
+@pytest.mark.parametrize("loss", ["slurmstepd", "slurmstepd and slurmd"])
+def test_lost_job(pool, engine, cluster, loss):
+    """The node loses the job: Slurm ends it, or starts it again when it has noticed."""
     _, native_id = start_agent(pool, engine)
     node = cluster.run(["squeue", "-h", "-r", "-j", native_id, "-o", "%N"]).stdout.strip()
-    assert cluster.kill_job_steps(node) == 1
+    if loss == "slurmstepd":
+        assert cluster.kill_job_steps(node) == 1
+    else:
+        cluster.lose_node(node)
     has_ended = lambda update: isinstance(update, (ExecutionInterrupted, Gone))  # noqa: E731
-    updates = poll_until(engine, lambda updates: any(map(has_ended, updates)))
+    try:
+        updates = poll_until(engine, lambda updates: any(map(has_ended, updates)))
+    finally:
+        if loss != "slurmstepd":
+            cluster.start(node)
     (end,) = filter(has_ended, updates)
     assert end.failure_kind == "evicted", end
 
