@@ -37,7 +37,7 @@ unit: install ## run the fast tests, under a minute
 	$(BIN)/pytest -n 4 -m 'not slow' tests/unit tests/architecture
 
 worker39: install ## run the tests of the worker code on a real Python 3.9
-	$(BIN)/python -m testbed.python39 -m pytest -c testbed/python39.ini --rootdir . -n 3 tests/unit/plan tests/unit/events tests/unit/transfer tests/unit/agent tests/unit/torch tests/unit/plugin tests/unit/stream
+	$(BIN)/python -m testbed.python39 -m pytest -c testbed/python39.ini --rootdir . -n 3 tests/unit/plan tests/unit/events tests/unit/transfer tests/unit/pixi tests/unit/agent tests/unit/torch tests/unit/plugin tests/unit/stream
 
 check: install ## run ruff, mypy --strict and import-linter
 	$(BIN)/ruff check .

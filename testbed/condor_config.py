@@ -44,7 +44,8 @@ site{n}.SITE_GPUS = {gpus}
 """
 _GPU_DISCOVERY_OUTPUT = """\
 DetectedGPUs="{ids}"
-Common=[ Capability={capability}; DriverVersion=12.4; DeviceName="{device}"; GlobalMemoryMb={memory_mb} ]
+Common=[ Capability={capability}; DriverVersion=12.4; MaxSupportedVersion=12040; \
+DeviceName="{device}"; GlobalMemoryMb={memory_mb} ]
 {each}
 """
 

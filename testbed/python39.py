@@ -13,7 +13,10 @@ from pathlib import Path
 
 from testbed import debian
 
-PACKAGE_SPEC = debian.PackageSpec("bullseye", ("python3.9-minimal", "libpython3.9-minimal", "libpython3.9-stdlib"))
+# libzstd1: the agent unpacks .conda packages with it, and it must fit to Debian 11's C library.
+PACKAGE_SPEC = debian.PackageSpec(
+    "bullseye", ("python3.9-minimal", "libpython3.9-minimal", "libpython3.9-stdlib", "libzstd1")
+)
 # The last versions that support Python 3.9, with all dependencies: not every index lists the supported Python versions,
 # and pip evaluates markers such as `python_version < "3.11"` for the Python it runs on.
 TOOL_REQUIREMENTS = (
@@ -36,7 +39,8 @@ TOOL_REQUIREMENTS = (
 
 def python_path() -> Path:
     """Return the interpreter, installed if needed. It needs no environment variables."""
-    return debian.install(debian.cache_dir() / "python3.9", PACKAGE_SPEC) / "usr/bin/python3.9"
+    folder = debian.cache_dir() / f"python3.9-{zlib.crc32(' '.join(PACKAGE_SPEC.packages).encode()):08x}"
+    return debian.install(folder, PACKAGE_SPEC) / "usr/bin/python3.9"
 
 
 def site_packages_dir() -> Path:

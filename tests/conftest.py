@@ -51,3 +51,20 @@ def s3_server():
 
     with S3Server() as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def pixi_site(tmp_path_factory):
+    """A folder with a conda channel and wheels, for an HTTP server."""
+    from testbed.pixi.channel import build_channel
+
+    return build_channel(tmp_path_factory.mktemp("pixi-site"))
+
+
+@pytest.fixture(scope="session")
+def pixi_server(pixi_site):
+    """One server of the channel for all tests that need no faults."""
+    from testbed.http_server import HttpServer
+
+    with HttpServer(pixi_site) as server:
+        yield server

@@ -60,9 +60,13 @@ def make_engine(run_info: RunInfo, plan: Plan) -> Engine:
 
 def make_supervisor(run_info: RunInfo, store: SqliteStore, lease: Lease | None = None) -> Supervisor:
     """Return the supervisor of a run. Acquire `lease` before if the plan is large, since reading it takes a while."""
+    from packtrain.publication.publisher import Publisher
+
     folder = RunFolder(run_info.folder)
     plan = read_plan(folder.plan)
-    return Supervisor(plan, folder, store, make_engine(run_info, plan), lease=lease)
+    engine = make_engine(run_info, plan)
+    publisher = Publisher(plan, folder, engine.capabilities.has_shared_folder)
+    return Supervisor(plan, folder, store, engine, lease=lease, publisher=publisher)
 
 
 def load_site_history(store: SqliteStore, engine: str = "") -> SiteHistory:

@@ -17,11 +17,12 @@ import pytest
 
 from packtrain.errors import FailedError, TransferError
 from packtrain.plan import Digest, Location, Output, RemoteFile, Secret
+from packtrain.transfer.backends.s3 import server_copy
 from packtrain.transfer.backends.s3.backend import S3Backend
 from packtrain.transfer.backends.s3.client import S3Client, object_url
 from packtrain.transfer.backends.s3.multipart import split_into_slices
 from packtrain.transfer.fetch import fetch
-from packtrain.transfer.integrity.digests import Digests
+from packtrain.transfer.integrity.digests import Digests, sha256_file
 from packtrain.transfer.upload import upload_folder
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("s3")]
@@ -62,22 +63,6 @@ def test_missing_bucket(s3_server):
     error = failure(lambda: list(S3Backend(str).list(location)))
     assert error.kind == "object_missing"
     assert "NoSuchBucket" in error.detail
-
-
-def test_sync_deletes_removed_files(s3_server, tmp_path):
-    def names():
-        return [entry.name for entry in S3Backend(str).list(s3_server.location("synced"))]
-
-    output = Output(s3_server.location("synced"), delete_sync=True)
-    for files in (["a.pt", "b c/d.txt"], ["a.pt"]):
-        folder = tmp_path / str(len(files))
-        for name in files:
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            (folder / name).write_bytes(b"data")
-        upload_folder(
-            folder, output, str, check_cancelled=lambda: None, on_progress=lambda d, t: None, retry_timeout_s=5
-        )
-        assert names() == files
 
 
 class UploadCancelled(Exception):
@@ -191,6 +176,7 @@ SELF_KILLING_UPLOAD = """
 import os, sys
 from pathlib import Path
 from packtrain.plan import Location, S3Access
+from packtrain.transfer.backends.s3 import server_copy
 from packtrain.transfer.backends.s3.backend import S3Backend
 remaining = 4 * (16 << 20)  # once more is sent, a fifth part has started, so one is complete
 
@@ -406,3 +392,32 @@ class FlakyProxy:
     def __exit__(self, *exc) -> None:
         self._server.shutdown()
         self._server.server_close()
+
+
+@pytest.mark.parametrize("max_copy_bytes", [1 << 30, 1 << 20])
+def test_copy_of_an_object_in_parts(s3_server, large, max_copy_bytes):
+    """Objects above 5 GB are copied in parts; here, those above 1 MiB."""
+    source, target = s3_server.location("copied/source"), s3_server.location(f"copied/{max_copy_bytes}")
+    S3Backend(str).put(source, large)
+    is_equal = server_copy.copy(S3Client(str), source, target, Digest("sha256", sha256_file(large)), max_copy_bytes)
+    assert is_equal == (max_copy_bytes > 1 << 20), "SeaweedFS computes another ETag for the parts of a copy"
+    assert read_all(target) == large.read_bytes()
+    assert list_unfinished(s3_server, target) == []
+
+
+def test_copy_with_another_digest(s3_server, tmp_path):
+    (tmp_path / "f").write_bytes(b"data")
+    source, target = s3_server.location("copied/f"), s3_server.location("copied/g")
+    S3Backend(str).put(source, tmp_path / "f")
+    error = failure(lambda: S3Backend(str).copy(source, target, digest=Digest("sha256", "0" * 64)))
+    assert error.kind == "digest_mismatch"
+    error = failure(lambda: S3Backend(str).copy(s3_server.location("copied/missing"), target))
+    assert error.kind == "object_missing"
+
+
+def read_all(location) -> bytes:
+    stream = S3Backend(str).open(location)
+    try:
+        return b"".join(iter(lambda: stream.read(1 << 20), b""))
+    finally:
+        stream.close()

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from packtrain.errors import FailedError, TransferError
+from packtrain.plan import Location
+from packtrain.transfer.backends.pelican.backend import PelicanBackend
 
 
 def read_object(backend, location) -> bytes:
@@ -88,3 +90,60 @@ def test_list_after_put(backend, tmp_path: Path):
     backend.put("folder/two", b"22", tmp_path)
     entries = backend.list("folder")
     assert entries is None or sorted(entry.name for entry in entries) == ["one", "two"]
+
+
+def copy_object(backend, source, target, may_move) -> bool:
+    """Copy an object and return whether the backend can."""
+    try:
+        backend.store.copy(source, target, may_move=may_move)
+    except TransferError as error:
+        assert error.kind == "unsupported"
+        assert backend.name in ("http", "pelican")
+        return False
+    return True
+
+
+@pytest.mark.slow
+@pytest.mark.xdist_group("pelican_case")
+def test_move_in_a_federation(real_federation, monkeypatch, tmp_path: Path):
+    """The origin renames the object, unless the name is taken or has characters that XRootD would not decode."""
+    monkeypatch.setenv("SSL_CERT_FILE", str(real_federation.ca))
+    backend = PelicanBackend(str)
+    locations = [Location(real_federation.url(f"moved/{name}")) for name in ("a", "sub/b", "taken", "c%20d")]
+    for location in (locations[0], locations[2]):
+        (tmp_path / "data").write_bytes(location.url.encode())
+        backend.put(location, tmp_path / "data")
+    for target in locations[2:]:
+        with pytest.raises(TransferError) as caught:
+            backend.copy(locations[0], target, may_move=True)
+        assert caught.value.kind == "unsupported"
+    assert backend.copy(locations[0], locations[1], may_move=True)
+    assert backend.stat(locations[1]).size == len(locations[0].url)
+    with pytest.raises(TransferError):
+        backend.stat(Location(f"{locations[0].url}?directread"))
+
+
+@pytest.mark.parametrize("may_move", [False, True])
+def test_copy_replaces_target(backend, may_move, tmp_path: Path):
+    data, target = bytes(range(256)) * 4000, backend.make_location("copies/b c+d/ü.bin")
+    source = backend.put("copies/source é.bin", data, tmp_path)
+    if not copy_object(backend, source, target, may_move):
+        return
+    assert read_object(backend, target) == data
+    if backend.immutable:
+        return
+    source = backend.put("copies/source é.bin", b"newer", tmp_path)
+    for _ in range(1 if may_move else 2):
+        backend.store.copy(source, target, may_move=may_move)
+    assert read_object(backend, target) == b"newer"
+    if not may_move:
+        backend.put("copies/source é.bin", b"newest", tmp_path)
+        assert read_object(backend, target) == b"newer", "the copy does not change with its source"
+
+
+def test_copy_of_missing_object(backend):
+    with pytest.raises(TransferError) as caught:
+        backend.store.copy(backend.make_location("nothing"), backend.make_location("target"))
+    assert caught.value.kind in ("object_missing", "unsupported")
+    with pytest.raises(TransferError):
+        backend.store.stat(backend.make_location("target"))

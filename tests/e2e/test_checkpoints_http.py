@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from packtrain.agent.checkpoints.record import RECORD_SUFFIX, CheckpointRecord
+from packtrain.agent.checkpoints.record import CHECKPOINT_SUFFIX, RECORD_SUFFIX, CheckpointRecord
 from packtrain.plan import CheckpointConfig, Limits, Location, Output
 from testbed.http_server import HttpServer, ResponseFault
 from tests.support.agent_runs import assert_failed, make_job, make_step, read_start_step
@@ -25,7 +25,7 @@ class Destination:
     """The files that the server serves."""
 
     def __init__(self, folder):
-        self.folder, self.file = folder, folder / "ckpt.bin"
+        self.folder, self.file = folder, folder / f"ckpt.bin{CHECKPOINT_SUFFIX}"
         self.record_file = folder / f"ckpt.bin{RECORD_SUFFIX}"
         folder.mkdir()
 

@@ -164,7 +164,7 @@ def test_resume_from_uploaded_checkpoint(attempt, images, uninterrupted, tmp_pat
     assert second.process.returncode == 0, second.stderr
     assert second.events("checkpoint.restored")[0].data["step"] >= 1
     assert "resuming from the checkpoint" in (second.attempt_folder.logs / "train.0.out").read_text()
-    assert read_result(destination, recipe) == uninterrupted(recipe, world_size=2)
+    assert read_result(destination / second.staged_name(""), recipe) == uninterrupted(recipe, world_size=2)
 
 
 def make_two_process_job(destination: Path, program: list[str]):

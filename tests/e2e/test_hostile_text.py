@@ -71,6 +71,7 @@ def test_run(workspace: Workspace, ended_run: str):
     for command in (["ps"], ["ps", workspace.run_folder().name], ["ps", "-w"], ["why"], ["outputs"], ["plot"]):
         run_everywhere(workspace, *command)
     assert VISIBLE in run_everywhere(workspace, "plan", "workflow.yaml").replace("\r\n", "")
+    assert_harmless(workspace.run("ps", "-w", "--json", exit_code=None))
     (job,) = workspace.run_json("ps", workspace.run_folder().name)["jobs"]
     assert job["point"] == {"value": HOSTILE}
     page = workspace.run_folder() / "report" / "index.html"

@@ -12,6 +12,7 @@ import pytest
 
 from packtrain.events import kinds
 from packtrain.store import SqliteStore
+from testbed.http_server import HttpServer
 from tests.support.cli_runs import TIMEOUT_S
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("pool-2"), pytest.mark.timeout(600)]
@@ -113,3 +114,15 @@ def test_many_outputs_and_links(workspace):
     assert outputs == {**small, "one/file": "1\n", "latest/file": "1\n", "beside": "2\n"}
     assert len(EXECUTE.findall(read_log(workspace))) == 1, "all outputs had been returned, so the job did not run again"
     assert "the output broken is left out: it is a link to nowhere, which does not exist" in out + err
+
+
+def test_http_output_is_uploaded_by_the_supervisor(workspace, tmp_path):
+    """A URL has no room for the outputs of several attempts, so the pool returns them."""
+    with HttpServer(tmp_path / "served", writable=True) as server:
+        steps = "steps: [{name: train, run: {command: 'echo weights > $PACKTRAIN_OUTPUT/model.txt'}}]\n"
+        workspace.write_file(HEAD + f"output: {{http: {{url: '{server.url}/up/'}}}}\n" + steps)
+        assert workspace.run_json("run", "workflow.yaml", "--on", "htcondor")["status"] == "succeeded"
+        (output,) = workspace.run_json("outputs")
+        assert output == {"job": "0", "name": "model.txt", "bytes": 8, "url": f"{server.url}/up/model.txt"}
+        assert [request.method for request in server.requests if request.method == "PUT"] == ["PUT"]
+    assert (tmp_path / "served/up/model.txt").read_text() == "weights\n"

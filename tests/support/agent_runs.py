@@ -22,6 +22,7 @@ from packtrain.plan import (
     Step,
     write_plan,
 )
+from packtrain.plan.output_manifest import staged_name
 from tests.support.waiting import TIMEOUT_S, wait_until
 
 
@@ -114,6 +115,10 @@ class AgentRun:
         (event,) = self.events("agent.ended")
         assert event is self.events()[-1] or event == self.events()[-1], "agent.ended must be the last event"
         return event.data
+
+    def staged_name(self, name):
+        """Return where an output is, below the destination, until the supervisor publishes it."""
+        return staged_name("run-1", "0", self.events()[0].emitter, name)
 
     @property
     def failure(self):

@@ -11,7 +11,9 @@ from packtrain.plan import (
     Job,
     Limits,
     Location,
+    MachineRequirements,
     Output,
+    PixiEnvironment,
     Plan,
     RemoteFile,
     Resources,
@@ -42,6 +44,11 @@ def remote_input(url: str = "osdf:///data/x.tar", transfer: str = "auto", **more
 
 def container_environment(image: str, **more) -> EnvironmentConfig:
     return EnvironmentConfig(Container(image, **more))
+
+
+def pixi_environment(folder: Path, **requirements: str) -> EnvironmentConfig:
+    requires = MachineRequirements(**requirements)
+    return EnvironmentConfig(pixi=PixiEnvironment("gpu", "linux-64", "0" * 64, Location(folder.as_uri()), requires))
 
 
 def output_at(url: str) -> Output:

@@ -9,7 +9,7 @@ from pathlib import Path
 from urllib.parse import unquote
 
 from packtrain.errors import TransferError
-from packtrain.plan import Location
+from packtrain.plan import Digest, Location
 from packtrain.transfer.api import FULL_RANGE, ByteRange, ListedObject, ObjectInfo
 from packtrain.transfer.progress import OnBytesSent, ignore_bytes_sent
 
@@ -53,6 +53,10 @@ class MemoryBackend:
     ) -> None:
         self.objects[location.url] = path.read_bytes()
         on_bytes_sent(len(self.objects[location.url]))
+
+    def copy(self, source: Location, target: Location, *, digest: Digest | None = None, may_move: bool = False) -> bool:
+        self.objects[target.url] = self._read_object(source)
+        return True
 
     def delete(self, location: Location) -> None:
         self.objects.pop(location.url, None)

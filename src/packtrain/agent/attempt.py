@@ -14,10 +14,17 @@ from contextlib import suppress
 from typing import Any, Callable
 
 from packtrain.agent.cleanup import remove_tree
-from packtrain.agent.context import AttemptContext, StageStats, has_checkpoint_store
+from packtrain.agent.context import AttemptContext, StageStats, has_checkpoint_store, uses_pixi
 from packtrain.agent.outputs.check import check_outputs
 from packtrain.agent.outputs.inventory import MAX_LISTED_OUTPUTS, list_outputs, with_prefix, write_output_list
-from packtrain.agent.outputs.sync import clean_outputs, failed_prefix, move_outputs, requeue_prefix, sync_outputs
+from packtrain.agent.outputs.sync import (
+    clean_outputs,
+    failed_prefix,
+    move_outputs,
+    requeue_prefix,
+    stage_outputs,
+    sync_outputs,
+)
 from packtrain.agent.stages.fetch import fetch_all
 from packtrain.agent.stages.probe import probe
 from packtrain.agent.stages.run_steps import run_steps
@@ -40,11 +47,25 @@ FORWARD_STAGES: Stages = (
 )
 
 
+def _install(context: AttemptContext, stats: StageStats) -> None:
+    from packtrain.agent.stages.install import install_environment
+
+    install_environment(context, stats)
+
+
+def _stages_of(context: AttemptContext) -> Stages:
+    """Return the forward stages of a job; only one with a Pixi environment has the stage `install`."""
+    if not uses_pixi(context):
+        return FORWARD_STAGES
+    first_of_program = [name for name, _ in FORWARD_STAGES].index("steps")
+    return (*FORWARD_STAGES[:first_of_program], ("install", _install), *FORWARD_STAGES[first_of_program:])
+
+
 class AttemptRunner:
     """Runs the stages of one execution and records how it ended."""
 
-    def __init__(self, context: AttemptContext, stages: Stages = FORWARD_STAGES) -> None:
-        self._context, self._stages = context, stages
+    def __init__(self, context: AttemptContext, stages: Stages | None = None) -> None:
+        self._context, self._stages = context, stages or _stages_of(context)
         self._failure: Failure | None = None
         self._requeue: RequeueRequested | None = None
         self._outputs: list[dict[str, Any]] = []
@@ -113,10 +134,11 @@ class AttemptRunner:
                 self._keep_requeue_outputs(context)
                 return
         prefix = failed_prefix(context) if self._requeue is None else requeue_prefix(context)
-        outputs = list_outputs(context.sandbox.output, with_digest=succeeded)
+        max_digests = MAX_LISTED_OUTPUTS if context.job.output is None else None  # a manifest has all digests
+        outputs = list_outputs(context.sandbox.output, succeeded, max_digests)
         self._outputs = with_prefix(prefix, outputs)
         if succeeded:
-            sync_outputs(context, "", stats)
+            stage_outputs(context, outputs, stats)
             self._outputs = outputs
             self._write_output_list(context)
         elif outputs:
@@ -142,6 +164,8 @@ class AttemptRunner:
 
     def _clean_up(self, context: AttemptContext, stats: StageStats) -> None:
         context.processes.terminate_all()
+        with suppress(OSError):
+            context.pixi.resources.close()
         if self._requeue is not None and self._requeue.exit_code == EXIT_RESUME_IN_PLACE:
             self._save_inputs(context)
         cleanup = remove_tree(context.sandbox.root)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Callable
 
 from packtrain.agent.agent_log import AgentLog
 from packtrain.agent.processes.process_table import ProcessTable
@@ -51,6 +53,16 @@ class CheckpointState:
     inputs_reused: bool = False  # the inputs are those of the previous execution
 
 
+@dataclass
+class PixiState:
+    """The Pixi environment of the job, once the stage install has provided it."""
+
+    activate: Callable[[Mapping[str, str]], dict[str, str]] | None = None  # adds its variables to others
+    python_path: list[str] = field(default_factory=list)  # folders of Python packages of the workspace
+    command_folder: Path | None = None  # has the `pixi` command for machines that have none
+    resources: ExitStack = field(default_factory=ExitStack)  # what the prefix needs as long as steps run
+
+
 @dataclass(frozen=True)
 class AttemptContext:
     """Everything a stage needs to know about the execution it belongs to."""
@@ -64,6 +76,7 @@ class AttemptContext:
     processes: ProcessTable
     download_cache: DownloadCache | None = None
     streamed_archives: StreamedArchives = field(default_factory=StreamedArchives)
+    pixi: PixiState = field(default_factory=PixiState)
     checkpoint_state: CheckpointState = field(default_factory=CheckpointState)
     reuse_folder: Path | None = None  # keeps the inputs while the job resumes in place
     deadline_at: float | None = None  # the engine's time limit, in seconds since 1970
@@ -110,3 +123,8 @@ class AttemptContext:
 def has_checkpoint_store(job: Job) -> bool:
     """Return whether the output location can hold several checkpoint generations and the files next to them."""
     return job.output is not None and not is_http(job.output.location.url)
+
+
+def uses_pixi(context: AttemptContext) -> bool:
+    """Return whether steps run in a Pixi environment: those without a container do."""
+    return context.job.environment.pixi is not None and not context.in_container

@@ -20,7 +20,7 @@ from packtrain.fileutil import atomic_writer
 MAX_AGENT_BYTES = 450_000
 _SHARED_MODULES = ("__init__.py", "errors.py", "backoff.py", "fileutil.py", "formatting.py")
 WORKER_MODULES = (*_SHARED_MODULES, "condor/__init__.py", "condor/classads.py")
-WORKER_PACKAGES = ("plan", "events", "transfer", "agent", "torch", "stream")
+WORKER_PACKAGES = ("plan", "events", "transfer", "pixi", "agent", "torch", "stream")
 PLUGIN_PACKAGES = ("plan", "events", "transfer", "plugin")
 
 _SOURCE_ROOT = Path(packtrain.__file__).parent

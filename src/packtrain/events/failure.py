@@ -1,7 +1,7 @@
 """The failure table: for every kind of failure who is to blame, whether it is transient, what packtrain does first,
 the agent's exit code, its meaning and a remedy for users. Exit codes are grouped by blame:
 
-    10-29 user   30-44 data   45-59 site   60-69 pool   70-79 packtrain
+    10-29 user   30-42 data   43-59 site   60-69 pool   70-79 packtrain
 
 `condor.hold_codes` maps what HTCondor reports to these kinds, `agent.steps.error_patterns` what programs print.
 docs/reference/failures.md is generated from these tables.
@@ -171,6 +171,14 @@ FAILURE_KINDS: dict[str, FailureKind] = {
         "failed attempts used up the time that the workflow allows for them",
         "`packtrain why` shows what failed; `packtrain resume` starts a new budget",
     ),
+    "activation_failed": FailureKind(
+        USER,
+        False,
+        CONFIRM_ELSEWHERE,
+        27,
+        "a script that activates the Pixi environment ended the shell, or did not end",
+        "run `pixi shell-hook` by hand; correct the `activation` of the manifest, or the package that has the script",
+    ),
     "object_missing": FailureKind(
         DATA,
         False,
@@ -241,7 +249,7 @@ FAILURE_KINDS: dict[str, FailureKind] = {
         RETRY,
         38,
         "the outputs could not be written to their destination",
-        "check the destination; the outputs are still in the attempt's folder",
+        "check the destination; the outputs are kept, and the message says where",
     ),
     "upload_refused": FailureKind(
         DATA,
@@ -250,6 +258,23 @@ FAILURE_KINDS: dict[str, FailureKind] = {
         41,
         "the server of the destination does not accept the outputs (404 and other 4xx)",
         "correct the output's address; the outputs are still in the attempt's folder",
+    ),
+    "package_broken": FailureKind(
+        DATA,
+        False,
+        FAIL_JOB,
+        42,
+        "a package of the Pixi environment is damaged or unsafe, or two packages contradict each other",
+        "lock another version or build of the package, and submit again",
+    ),
+    "environment_unsupported": FailureKind(
+        SITE,
+        True,
+        MOVE,
+        43,
+        "the node cannot run the Pixi environment: its glibc or kernel is too old, libzstd is missing, or paths are "
+        "too long",
+        "see the message; sites that cannot run it can run an image of it",
     ),
     "transfer_stalled": FailureKind(
         DATA,

@@ -45,12 +45,12 @@ EVENT_KINDS: dict[str, str] = {
     "release, give_up, accept, move), `reason`, `requests` (those that a reopening cancels), `hold` (the seq of the "
     "hold that is answered), `overrides` (resources and sites that differ from the plan: `memory_factor`, "
     "`disk_factor`, `avoid_sites`, `avoid_nodes`, `fetch_with_agent`), `copy_of` (the straggling attempt that this one "
-    "copies), `avoid_sites` and `avoid_nodes` (of a move)",
+    "copies), `avoid_sites` and `avoid_nodes` (of a move), `emitter` (the agent whose outputs are accepted)",
     ATTEMPT_SUBMITTED: "the engine accepted the attempt; `attempt`, `epoch`, `native_id` (the engine's own job id), "
     "`site`",
     JOB_ENDED: "the result of the job; `epoch`, `result` (succeeded, failed, cancelled), `emitter`, `failure`, "
-    "`reason`, "
-    "`requests` (those that it answers)",
+    "`reason`, `requests` (those that it answers), `published` (where an http server has the outputs: `url`, `bytes`, "
+    "`answer`)",
     ATTEMPT_GONE: "the engine no longer has the attempt; `attempt`, `exit_code`, `detail`, `kind` (of failure, "
     "if the engine knows it)",
     EXECUTION_STARTED: "the pool started an execution; `attempt`, `execution` (1, 2, …: pools restart jobs on their "
@@ -70,7 +70,7 @@ EVENT_KINDS: dict[str, str] = {
     AGENT_ENDED: "an agent ended; `outcome` (succeeded, failed, requeued, cancelled), `exit_code`, `failure`, "
     "`outputs` (the first thousand), `n_outputs` (how many there are), `freed_bytes`, `seconds`; if requeued also "
     "`step` (the training step) and `reason`",
-    STAGE_STARTED: "a stage started; `stage` (probe, fetch, unpack, steps, check, sync, clean)",
+    STAGE_STARTED: "a stage started; `stage` (probe, fetch, unpack, install, steps, check, sync, clean)",
     STAGE_ENDED: "a stage ended; `stage`, `seconds`, `failure`, and what the stage counted (`bytes`, `files`, "
     "`source`, …)",
     STEP_STARTED: "a step started; `step` (its path, e.g. `train` or `sweep/2/train`), `command`",

@@ -8,7 +8,7 @@ back, docs/formats/plan.md) and `run_folder` (the paths of a run). The package `
 files, `agent` carries them out.
 """
 
-from packtrain.plan.codec import decode, encode, read_plan, write_plan
+from packtrain.plan.codec import decode, encode, read_pixi_lock, read_plan, write_pixi_lock, write_plan
 from packtrain.plan.model import (
     PLAN_VERSION,
     Bound,
@@ -29,8 +29,15 @@ from packtrain.plan.model import (
     LaunchAction,
     Limits,
     Location,
+    MachineRequirements,
     Mount,
     Output,
+    PixiCommand,
+    PixiEnvironment,
+    PixiLock,
+    PixiMirror,
+    PixiPackage,
+    PixiTask,
     Plan,
     Recovery,
     RemoteFile,
@@ -43,9 +50,11 @@ from packtrain.plan.model import (
     StepResources,
     UseAction,
 )
-from packtrain.plan.run_folder import AttemptFolder, RunFolder
+from packtrain.plan.output_manifest import ManifestEntry, OutputManifest
+from packtrain.plan.run_folder import ENVIRONMENT_FILE, AttemptFolder, RunFolder
 
 __all__ = [
+    "ENVIRONMENT_FILE",
     "PLAN_VERSION",
     "AttemptFolder",
     "Bound",
@@ -66,8 +75,17 @@ __all__ = [
     "LaunchAction",
     "Limits",
     "Location",
+    "MachineRequirements",
+    "ManifestEntry",
     "Mount",
     "Output",
+    "OutputManifest",
+    "PixiCommand",
+    "PixiEnvironment",
+    "PixiLock",
+    "PixiMirror",
+    "PixiPackage",
+    "PixiTask",
     "Plan",
     "Recovery",
     "RemoteFile",
@@ -82,6 +100,8 @@ __all__ = [
     "UseAction",
     "decode",
     "encode",
+    "read_pixi_lock",
     "read_plan",
+    "write_pixi_lock",
     "write_plan",
 ]

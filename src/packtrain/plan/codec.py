@@ -146,3 +146,20 @@ def read_plan(path: Path) -> model.Plan:
     if version != model.PLAN_VERSION:
         raise FormatError(f"the plan {path} has version {version}; this packtrain reads version {model.PLAN_VERSION}")
     return decode(model.Plan, data)
+
+
+def write_pixi_lock(lock: model.PixiLock, path: Path) -> None:
+    """Write the shared file of an environment, one package per line."""
+    raw = encode(lock)
+    packages = ",\n  ".join(json.dumps(package, ensure_ascii=False) for package in raw.pop("packages"))
+    rest = "".join(f',\n "{key}": {json.dumps(value, ensure_ascii=False)}' for key, value in raw.items())
+    atomic_write(path, f'{{"packages": [\n  {packages}\n ]{rest}}}\n')
+
+
+def read_pixi_lock(path: Path) -> model.PixiLock:
+    """Read the shared file of an environment. Raises FormatError."""
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise FormatError(f"the environment's file {path} cannot be read: {error}") from error
+    return decode(model.PixiLock, data, "environment")

@@ -1,4 +1,4 @@
-"""Inputs that the engine transfers: on the worker they are below the attempt's folder.
+"""Inputs and Pixi environments that the engine transfers: on the worker they are below the attempt's folder.
 
 The submit side writes `local-input:in-0/NAME` into the plan; `resolve_local_inputs` makes it a file URL on the worker.
 """
@@ -20,6 +20,10 @@ def local_input_location(path: str) -> Location:
 
 def resolve_local_inputs(job: Job, attempt_dir: Path) -> Job:
     """Return the job with file URLs for the inputs that the engine transferred to `attempt_dir`."""
+    pixi = job.environment.pixi
+    if pixi:
+        pixi = replace(pixi, folder=_resolve_location(pixi.folder, attempt_dir))
+        job = replace(job, environment=replace(job.environment, pixi=pixi))
     if not any(location.url.startswith(LOCAL_INPUT_SCHEME) for one in job.inputs for location in _input_locations(one)):
         return job
     return replace(job, inputs=tuple(_resolve_input(one, attempt_dir) for one in job.inputs))

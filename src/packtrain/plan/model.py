@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Optional, Union
 
 PLAN_VERSION = 2
+_INSTALLED_GROWTH = 4  # packages of 210 MB with PyTorch become 795 MB
 _AGENT_SCHEMES = ("http", "https", "osdf", "pelican", "s3")
 
 
@@ -102,8 +103,8 @@ class Output:
     """The destination of the output folder: a prefix (file, s3, osdf) or, for http, one URL."""
 
     location: Location
-    continuous_sync: bool = False  # upload finished files while the job runs
-    delete_sync: bool = False  # delete files at the destination that were deleted here
+    continuous_sync: bool = False  # show finished files while the job runs
+    delete_sync: bool = False  # when outputs are published, delete everything else at the destination
     retry_timeout_s: Optional[float] = None  # how long the final upload is retried without progress; None: the job's
 
 
@@ -222,12 +223,108 @@ class Container:
 
 
 @dataclass(frozen=True)
+class PixiPackage:
+    """One package of a Pixi environment. They are installed in the order of the list: the later one has a file."""
+
+    name: str  # normalized
+    version: str
+    url: str  # where the lock file has it; empty: a file of the environment's folder
+    file_name: str  # the name that the file must have: NAME-VERSION-BUILD.conda, NAME-VERSION-TAGS.whl
+    sha256: str
+    size: Optional[int] = None  # in bytes; a lock file has no sizes of wheels
+    build: str = ""  # of a conda package, e.g. "py312h1_0"
+    subdir: str = ""  # of a conda package: linux-64, noarch
+    noarch: str = ""  # of a conda package: python, generic; empty: it is for one platform
+
+    @property
+    def is_wheel(self) -> bool:
+        return self.file_name.endswith(".whl")
+
+
+@dataclass(frozen=True)
+class PixiCommand:
+    """One command of a Pixi task."""
+
+    command: str  # for /bin/sh
+    env: tuple[EnvVar, ...] = ()
+    work_dir: str = ""  # relative to the workspace
+
+
+@dataclass(frozen=True)
+class PixiTask:
+    """A task of the workspace, for `pixi run` in a program on the worker."""
+
+    name: str
+    commands: tuple[PixiCommand, ...] = ()  # the commands of the tasks it depends on, then its own
+    error: str = ""  # why packtrain cannot run it; it has no commands then
+
+
+@dataclass(frozen=True)
+class PixiLock:
+    """The file `environment.json` in an environment's folder: what all jobs of the environment share."""
+
+    packages: tuple[PixiPackage, ...]  # in the order of installation
+    python: str = ""  # e.g. "3.12"; empty: the environment has no Python
+    site_packages: str = ""  # relative to the prefix, e.g. "lib/python3.12/site-packages"
+    tasks: tuple[PixiTask, ...] = ()
+
+
+@dataclass(frozen=True)
+class MachineRequirements:
+    """What the packages of an environment need of the machine."""
+
+    min_glibc: str = ""  # "2.28"; empty: any
+    min_linux: str = ""  # version of the kernel, "4.18"
+    min_cuda: str = ""  # the newest CUDA version that the driver supports: "12.4"; empty: no GPU is needed
+    archspec: str = ""  # microarchitecture as archspec names it: "x86_64_v3"
+
+
+@dataclass(frozen=True)
+class PixiMirror:
+    """A server that has the packages below a URL, too."""
+
+    prefix: str  # the beginning of a package's URL
+    location: Location  # what replaces it
+
+
+@dataclass(frozen=True)
+class PixiEnvironment:
+    """A locked environment of a Pixi workspace. Its packages are in a file that all jobs share."""
+
+    name: str
+    platform: str  # as the lock file names it: linux-64, or a name such as "p2"
+    digest: str  # sha256 of the list of packages: equal environments can share one installed prefix
+    folder: Location  # has environment.json (a PixiLock) and the packages without a URL
+    requires: MachineRequirements = MachineRequirements()
+    use: str = "install"  # install: the agent installs the packages; site: the site's own `pixi` does
+    workspace: str = ""  # folder of the workspace's files, relative to the sandbox; empty: they are not sent
+    manifest: str = "pixi.toml"  # relative to the workspace
+    workspace_name: str = ""
+    workspace_version: str = ""  # empty: the manifest names none
+    platforms: tuple[str, ...] = ()  # all platforms of the environment in the lock file
+    activation_scripts: tuple[str, ...] = ()  # relative to the workspace, in their order
+    activation_env: tuple[EnvVar, ...] = ()  # a shell expands `$NAME` in the values
+    python_path: tuple[str, ...] = ()  # folders for PYTHONPATH, relative to the workspace: its editable packages
+    mirrors: tuple[PixiMirror, ...] = ()  # tried before the packages' own URLs
+    store: Optional[Location] = None  # the prefix that has packages as SHA256, tried after the mirrors
+    n_packages: int = 0
+    download_bytes: int = 0  # of packages whose size is known
+    n_unknown_sizes: int = 0  # packages whose size is not known
+
+    @property
+    def installed_bytes(self) -> int:
+        """An estimate: no lock file has this size."""
+        return self.download_bytes * _INSTALLED_GROWTH if self.use == "install" else 0
+
+
+@dataclass(frozen=True)
 class EnvironmentConfig:
     """The default environment of `run` steps."""
 
     container: Optional[Container] = None
     setup: str = ""  # shell lines before each command, e.g. `module load`
     path: tuple[str, ...] = ()  # prepended to PATH
+    pixi: Optional[PixiEnvironment] = None  # of commands that do not run in a container
     inherit: tuple[str, ...] = ()  # names or patterns of variables of the shell in which packtrain was called
 
 

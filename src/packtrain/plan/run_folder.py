@@ -11,12 +11,16 @@
   slurm/                            runs on Slurm only: run_settings.json, NAME.sh and NAME.json (what was submitted,
                                     by job name), status.jsonl (what Slurm reported)
   indexes/                          indexes of inputs with `mode: stream`
+  environments/                     workspace.tar.gz: the files of the Pixi workspace
+    pixi-NAME/                      environment.json: the locked packages; local wheels
   snapshots/N/NAME                  copies of inputs with `snapshot: true`
   secrets/NAME                      0700, files 0600; removed when the run ends
   jobs/JOB/
     plan.json                       the plan with this job only, for its agents
     reusable-inputs/                inputs of an execution that exited with code 85, for the next one
     output/                         the outputs, if the workflow names no other destination
+    published.json                  what was published, written once that is complete
+    shown-outputs.jsonl             names that showed intermediate outputs at the destination
     attempts/ATTEMPT/
       plan.json                     only for an attempt with overrides
       claim                         created once, locked while an agent or its guard is alive
@@ -34,6 +38,7 @@ from pathlib import Path
 
 PACKTRAIN_FOLDER = ".packtrain"
 CHECKPOINT_FOLDER = "checkpoint"  # HTCondor moves it from one execution of an attempt to the next
+ENVIRONMENT_FILE = "environment.json"  # in the folder of a Pixi environment
 
 
 @dataclass(frozen=True)
@@ -127,6 +132,18 @@ class RunFolder:
         return self.root / "indexes"
 
     @property
+    def environments(self) -> Path:
+        return self.root / "environments"
+
+    @property
+    def workspace_archive(self) -> Path:
+        return self.environments / "workspace.tar.gz"
+
+    def pixi_environment(self, name: str) -> Path:
+        """The folder of a Pixi environment, which is sent to workers under the same name."""
+        return self.environments / f"pixi-{name}"
+
+    @property
     def snapshots(self) -> Path:
         return self.root / "snapshots"
 
@@ -162,6 +179,14 @@ class RunFolder:
 
     def job_output(self, job: str) -> Path:
         return self.job_folder(job) / "output"
+
+    def publication(self, job: str) -> Path:
+        """What was published, once that is complete."""
+        return self.job_folder(job) / "published.json"
+
+    def shown_outputs(self, job: str) -> Path:
+        """Names at the destination that showed intermediate outputs, as JSON lines."""
+        return self.job_folder(job) / "shown-outputs.jsonl"
 
     def job_reusable_inputs(self, job: str) -> Path:
         return self.job_folder(job) / "reusable-inputs"

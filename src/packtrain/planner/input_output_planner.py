@@ -15,6 +15,7 @@ from packtrain.planner.local_paths import FILE, FOLDER, OTHER, classify_path, re
 from packtrain.planner.plan_context import JobContext
 from packtrain.spec.diagnostics import KeyPath, format_key_path
 from packtrain.spec.models import inputs_outputs
+from packtrain.spec.models.pixi import PixiServer
 from packtrain.spec.models.workflow import Workflow
 from packtrain.spec.secret_references import is_secret_header
 from packtrain.transfer.archive.formats import format_from_name
@@ -263,11 +264,16 @@ def plan_output(workflow: Workflow, context: JobContext) -> plan.Output | None:
     if workflow.output is None:
         return _default_output(context)
     output = workflow.output
-    kind = next(kind for kind in _OUTPUT_PLANNERS if getattr(output, kind) is not None)
-    location = _OUTPUT_PLANNERS[kind](getattr(output, kind), ("output", kind), context)
+    location = plan_location(output, ("output",), context)
     delete = bool(output.s3 and output.s3.delete_sync)
-    continuous = workflow.continuous_output_sync and kind in ("s3", "file")
+    continuous = workflow.continuous_output_sync and bool(output.s3 or output.file)
     return plan.Output(location, continuous_sync=continuous, delete_sync=delete, retry_timeout_s=output.retry_timeout)
+
+
+def plan_location(spec: inputs_outputs.Output | PixiServer, key_path: KeyPath, context: JobContext) -> plan.Location:
+    """Return the location that one of the keys `s3`, `file`, `http`, `osdf` describes."""
+    kind = next(kind for kind in _OUTPUT_PLANNERS if getattr(spec, kind) is not None)
+    return _OUTPUT_PLANNERS[kind](getattr(spec, kind), (*key_path, kind), context)
 
 
 def _default_output(context: JobContext) -> plan.Output | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from packtrain import plan
@@ -12,6 +12,13 @@ from packtrain.planner.containers import plan_container
 from packtrain.planner.credentials.secret_sources import SecretRegistry, SecretSource
 from packtrain.planner.input_output_planner import plan_inputs, plan_output
 from packtrain.planner.modules import module_resolver
+from packtrain.planner.pixi_planner import (
+    plan_pixi_environment,
+    plan_workspace_input,
+    read_job_environment,
+    require_cuda,
+)
+from packtrain.planner.pixi_workspaces import PixiWorkspaces
 from packtrain.planner.plan_context import JobContext, PlanContext
 from packtrain.planner.step_planner import StepPlanner
 from packtrain.spec import matrix
@@ -34,6 +41,7 @@ class PlanResult:
     plan: plan.Plan
     secrets: Mapping[str, SecretSource] = field(repr=False)
     diagnostics: tuple[Diagnostic, ...]
+    workspaces: PixiWorkspaces  # what the run's folder gets for its Pixi environments
 
     @property
     def has_errors(self) -> bool:
@@ -64,7 +72,9 @@ def make_plan(
     report = DiagnosticReport(workflow.source_map)
     name = workflow.name or Path(workflow.source_map.filename).stem
     with module_resolver.open_module_resolver() as modules:
-        plan_context = PlanContext(engine, run_folder, SecretRegistry(), modules, no_container, no_gpu)
+        plan_context = PlanContext(
+            engine, run_folder, SecretRegistry(), modules, PixiWorkspaces(), no_container, no_gpu
+        )
         points = matrix.expand_matrix(workflow.matrix, workflow.count)
         jobs = tuple(
             _plan_job(
@@ -85,7 +95,7 @@ def make_plan(
         slurm=_to_env_vars(workflow.slurm),
         recovery=plan_recovery(workflow.recovery, engine),
     )
-    return PlanResult(planned, plan_context.secret_registry.sources, report.diagnostics)
+    return PlanResult(planned, plan_context.secret_registry.sources, report.diagnostics, plan_context.workspaces)
 
 
 def _make_job_context(
@@ -110,6 +120,9 @@ def _make_job_context(
 
 
 def _plan_job(workflow: Workflow, context: JobContext, point: Mapping[str, str]) -> plan.Job:
+    pixi = read_job_environment(context)
+    if pixi:
+        context = replace(context, pixi=pixi, resources=require_cuda(context.resources, pixi))
     planner = StepPlanner(context)
     return plan.Job(
         id=context.template_values["job"],
@@ -118,7 +131,7 @@ def _plan_job(workflow: Workflow, context: JobContext, point: Mapping[str, str])
         limits=plan_limits(workflow.limits),
         steps=planner.plan_steps(workflow.steps),
         env=planner.plan_env(workflow.env, ("env",)),
-        inputs=plan_inputs(workflow, context),
+        inputs=plan_inputs(workflow, context) + ((plan_workspace_input(context),) if pixi else ()),
         output=plan_output(workflow, context),
         expect=_plan_expected_outputs(workflow, context),
         checkpoint=_plan_checkpoint(workflow, context),
@@ -227,5 +240,6 @@ def _plan_environment(workflow: Workflow, context: JobContext) -> plan.Environme
         container=plan_container(spec.container, ("environment", "container"), context),
         setup=context.fill_command(spec.setup),
         path=tuple(map(context.fill_placeholders, spec.path)),
+        pixi=plan_pixi_environment(context.pixi, context) if context.pixi else None,
         inherit=spec.inherit,
     )

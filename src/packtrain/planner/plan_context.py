@@ -6,9 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from packtrain.pixi_workspace.environment import WorkspaceEnvironment
 from packtrain.plan import Resources, RunFolder, SecretOrStr
 from packtrain.planner.credentials.secret_sources import SecretRegistry
 from packtrain.planner.modules.module_resolver import ModuleResolver
+from packtrain.planner.pixi_workspaces import PixiWorkspaces
 from packtrain.spec import placeholders
 from packtrain.spec.diagnostics import DiagnosticReport, KeyPath
 from packtrain.spec.models.workflow import Workflow
@@ -23,6 +25,7 @@ class PlanContext:
     run_folder: RunFolder
     secret_registry: SecretRegistry
     modules: ModuleResolver
+    workspaces: PixiWorkspaces
     no_container: bool = False
     no_gpu: bool = False
 
@@ -39,6 +42,7 @@ class JobContext:
     resources: Resources
     workflow: Workflow
     has_container: bool = False  # whether `environment` has a container
+    pixi: WorkspaceEnvironment | None = None
 
     def fill_placeholders(self, text: str) -> str:
         return placeholders.fill_placeholders(text, self.template_values)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 from packtrain.formatting import format_duration, format_size, pluralize
@@ -15,6 +16,7 @@ from packtrain.plan import (
     Input,
     Job,
     LaunchAction,
+    PixiEnvironment,
     Plan,
     RemoteFile,
     RunAction,
@@ -41,6 +43,22 @@ class InputSummary:
     unpack: str
     n_jobs: int  # how many jobs use it
     mode_costs: tuple[ModeCost, ...] = ()  # costs of staging and streaming, if both are possible
+
+
+@dataclass(frozen=True)
+class EnvironmentSummary:
+    """The Pixi environment of the jobs."""
+
+    name: str
+    platform: str
+    manifest: str
+    n_packages: int
+    download_bytes: int  # of the packages whose size is known
+    n_unknown_sizes: int
+    installed_bytes: int  # an estimate
+    use: str
+    sources: tuple[str, ...]  # URLs that are tried, in this order
+    requires: dict[str, str]
 
 
 @dataclass(frozen=True)
@@ -77,13 +95,22 @@ class PlanSummary:
     expect: tuple[str, ...]
     limits: dict[str, str]
     disk_bytes: int | None  # estimated disk need of one job; None: a size is unknown
+    environment: EnvironmentSummary | None = None
 
     def to_data(self) -> dict[str, Any]:
         return asdict(self)
 
 
-def summarize_plan(plan: Plan, preflight: PreflightResult | None = None) -> PlanSummary:
-    """Summarize a plan. Jobs differ only by their matrix point, so the first one represents all."""
+def summarize_plan(
+    plan: Plan, preflight: PreflightResult | None = None, sources: Mapping[str, Sequence[str]] = MappingProxyType({})
+) -> PlanSummary:
+    """Summarize a plan. Jobs differ only by their matrix point, so the first one represents all.
+
+    Args:
+        plan: The plan.
+        preflight: The stats of its inputs.
+        sources: Where the packages of Pixi environments come from, by the name of the environment.
+    """
     preflight = preflight or PreflightResult()
     first = plan.jobs[0]
     return PlanSummary(
@@ -97,6 +124,28 @@ def summarize_plan(plan: Plan, preflight: PreflightResult | None = None) -> Plan
         expect=tuple(_describe_expected_output(expected) for expected in first.expect),
         limits=_summarize_limits(first),
         disk_bytes=estimate_disk_bytes(first, preflight),
+        environment=_summarize_environment(first.environment.pixi, sources),
+    )
+
+
+def _summarize_environment(
+    pixi: PixiEnvironment | None, sources: Mapping[str, Sequence[str]]
+) -> EnvironmentSummary | None:
+    if pixi is None:
+        return None
+    store = [redact_url(pixi.store.url)] if pixi.store else []
+    mirrors = [redact_url(mirror.location.url) for mirror in pixi.mirrors]
+    return EnvironmentSummary(
+        name=pixi.name,
+        platform=pixi.platform,
+        manifest=pixi.manifest,
+        n_packages=pixi.n_packages,
+        download_bytes=pixi.download_bytes,
+        n_unknown_sizes=pixi.n_unknown_sizes,
+        installed_bytes=pixi.installed_bytes,
+        use=pixi.use,
+        sources=(*mirrors, *store, *sources.get(pixi.name, ())),
+        requires={key: value for key, value in asdict(pixi.requires).items() if value},
     )
 
 
@@ -237,8 +286,11 @@ def _summarize_limits(job: Job) -> dict[str, str]:
 
 
 def estimate_disk_bytes(job: Job, preflight: PreflightResult) -> int | None:
-    """Estimate the disk need of a job: its inputs and their unpacked archives; None if a size is unknown."""
-    return _sum_known(_estimate_input_bytes(input_, preflight) for input_ in job.inputs if input_.mode != STREAM)
+    """Estimate the disk need of a job: inputs with their content, packages; None if an input's size is unknown."""
+    inputs = _sum_known(_estimate_input_bytes(input_, preflight) for input_ in job.inputs if input_.mode != STREAM)
+    pixi = job.environment.pixi
+    packages = pixi.download_bytes + pixi.installed_bytes if pixi and pixi.use == "install" else 0
+    return None if inputs is None else inputs + packages
 
 
 def _estimate_input_bytes(input_: Input, preflight: PreflightResult) -> int | None:

@@ -85,10 +85,11 @@ def _to_input_stat(locations: Locations, result: InputStat | Exception | str) ->
 
 
 def _stat_requests(plan: Plan) -> dict[Locations, bool]:
-    """Return each set of locations once, with whether it is a prefix."""
+    """Return each set of locations once, with whether it is a prefix; the planner itself knows some sizes."""
     inputs = [input_ for job in plan.jobs for input_ in job.inputs if not input_.plugin_schemes]
     prefixes: dict[Locations, bool] = {(input_.prefix,): True for input_ in inputs if input_.prefix}
-    return {**prefixes, **{file.locations: False for input_ in inputs for file in input_.files}}
+    files = (file for input_ in inputs for file in input_.files if file.size is None)
+    return {**prefixes, **{file.locations: False for file in files}}
 
 
 class _InputChecker:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import PurePosixPath
 
 from packtrain import plan
 from packtrain.errors import UsageError
 from packtrain.formatting import pluralize
+from packtrain.pixi_workspace.errors import PixiError
 from packtrain.planner.containers import plan_container
+from packtrain.planner.pixi_planner import WORKSPACE_FOLDER
 from packtrain.planner.plan_context import JobContext
 from packtrain.spec.diagnostics import DiagnosticReport, KeyPath, did_you_mean, format_key_path
 from packtrain.spec.models import steps
@@ -87,6 +90,8 @@ class StepPlanner:
     def _plan_action(
         self, spec: steps.Step, key_path: KeyPath
     ) -> tuple[str, plan.RunAction | plan.GroupAction | plan.ForAction | plan.LaunchAction | plan.UseAction]:
+        if spec.run and spec.run.task is not None:
+            return self._plan_task(spec.run, spec.run.task, spec.resources, (*key_path, "run"))
         if spec.run:
             return "run", self._plan_run(spec.run, spec.resources, (*key_path, "run"))
         if spec.for_:
@@ -101,7 +106,8 @@ class StepPlanner:
         self, spec: steps.RunAction, step_resources: steps.StepResources | None, key_path: KeyPath
     ) -> plan.RunAction:
         self._check_host_run(spec, key_path)
-        if spec.collect and not self._has_own_work_dir(spec):
+        work_dir = spec.work_dir or self._default_work_dir(spec)
+        if spec.collect and not self._has_own_work_dir(spec, work_dir):
             collect_path = (*key_path, "collect")
             message = f"{format_key_path(collect_path)} needs a workDir of its own that exists outside of the container"
             self._context.report.error(collect_path, message, "set `workDir: work`")
@@ -111,7 +117,7 @@ class StepPlanner:
             resources=self._plan_resources(spec.resources, step_resources, key_path),
             container=plan_container(spec.container, (*key_path, "container"), self._context),
             env=self.plan_env(spec.env, (*key_path, "env")),
-            work_dir=spec.work_dir or "",
+            work_dir=work_dir,
             stdout=self._fill_log_path(spec.stdout, (*key_path, "stdout")),
             stderr=self._fill_log_path(spec.stderr, (*key_path, "stderr")),
             append_logs=spec.append_logs,
@@ -121,9 +127,44 @@ class StepPlanner:
             ),
         )
 
-    def _has_own_work_dir(self, spec: steps.RunAction) -> bool:
-        is_absolute = (spec.work_dir or "").startswith("/")
-        return bool(spec.work_dir) and not (is_absolute and self._is_in_container(spec))
+    def _default_work_dir(self, spec: steps.RunAction) -> str:
+        """Return the folder of a command that names none: the Pixi workspace, or "" for the sandbox."""
+        return WORKSPACE_FOLDER if self._context.pixi and spec.container is None else ""
+
+    def _plan_task(
+        self, spec: steps.RunAction, task: str, step_resources: steps.StepResources | None, key_path: KeyPath
+    ) -> tuple[str, plan.RunAction | plan.GroupAction]:
+        """Plan a Pixi task: one command, or a group of it and the tasks that it depends on."""
+        action = self._plan_run(spec, step_resources, key_path)
+        name = self._context.fill_placeholders(task)
+        args = [self._context.fill_placeholders(arg) for arg in spec.args]
+        commands: tuple[plan.PixiCommand, ...] = ()
+        if self._context.pixi:
+            try:
+                commands = self._context.pixi.tasks.render(name, args)
+            except PixiError as error:
+                for problem in error.problems:
+                    self._context.report.error((*key_path, "task"), problem.message, problem.hint)
+        elif self._context.workflow.environment.pixi is None:
+            message = f"the task {name!r} needs a Pixi environment"
+            self._context.report.error((*key_path, "task"), message, "add `environment: {pixi: {manifest: pixi.toml}}`")
+        actions = [self._plan_task_command(action, spec, command) for command in commands]
+        if len(actions) == 1:
+            return "run", actions[0]
+        # Outputs of the tasks before the last one are not those of the step.
+        actions = [*(replace(one, stdout="", stderr="", collect=()) for one in actions[:-1]), *actions[-1:]]
+        return "steps", plan.GroupAction(
+            tuple(plan.Step(f"{name}-{number}", one) for number, one in enumerate(actions, 1))
+        )
+
+    @staticmethod
+    def _plan_task_command(action: plan.RunAction, spec: steps.RunAction, command: plan.PixiCommand) -> plan.RunAction:
+        work_dir = spec.work_dir or str(PurePosixPath(WORKSPACE_FOLDER, command.work_dir))
+        return replace(action, command=command.command, env=(*command.env, *action.env), work_dir=work_dir)
+
+    def _has_own_work_dir(self, spec: steps.RunAction, work_dir: str) -> bool:
+        is_absolute = work_dir.startswith("/")
+        return bool(work_dir) and not (is_absolute and self._is_in_container(spec))
 
     def _is_in_container(self, spec: steps.RunAction) -> bool:
         return bool(spec.container or self._context.has_container) and not self._context.plan_context.no_container
@@ -156,7 +197,8 @@ class StepPlanner:
             work_dir_path = (*key_path, "workDir")
             message = f"{format_key_path(work_dir_path)} {spec.work_dir} may not exist without the container"
             self._context.report.warning(work_dir_path, message)
-        if not self._is_in_container(spec) and (not spec.command.strip() or spec.shell == "ENTRYPOINT"):
+        has_command = bool(spec.command.strip()) or spec.task is not None
+        if not self._is_in_container(spec) and (not has_command or spec.shell == "ENTRYPOINT"):
             message = f"{format_key_path(key_path)} uses the image's entrypoint, but the step runs without a container"
             self._context.report.error((*key_path, "command"), message, "give a command")
 

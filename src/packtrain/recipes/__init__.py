@@ -7,7 +7,7 @@ importlib.resources, so that they also work from a wheel or a zip. Nothing in pa
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -49,7 +49,21 @@ def copy_to(name: str, folder: Path, schema_text: str | None = None) -> list[Pat
         NotFoundError: There is no such recipe.
         UsageError: One of the files exists; nothing is written.
     """
-    contents = {entry.name: entry.read_bytes() for entry in _recipe_files(name)}
+    return write_files(folder, {entry.name: entry.read_bytes() for entry in _recipe_files(name)}, schema_text)
+
+
+def write_files(folder: Path, files: Mapping[str, bytes], schema_text: str | None = None) -> list[Path]:
+    """Write a workflow and its files to a folder, and return the new files.
+
+    Args:
+        folder: The target folder; created if it does not exist.
+        files: Their contents by name; one is the workflow.
+        schema_text: As in `copy_to`.
+
+    Raises:
+        UsageError: One of the files exists; nothing is written.
+    """
+    contents = dict(files)
     _reject_existing(folder, contents)
     if schema_text is not None:
         contents[WORKFLOW_FILENAME] = SCHEMA_HEADER.encode() + contents[WORKFLOW_FILENAME]

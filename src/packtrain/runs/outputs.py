@@ -134,15 +134,11 @@ def _has_outputs(state: RunState, job: Job) -> bool:
 
 
 def _read_http_uploads(store: SqliteStore, state: RunState, jobs: Sequence[Job]) -> Mapping[str, Mapping[str, Any]]:
-    """Return what the accepted attempts reported about their http uploads, by job: such a server lists nothing."""
+    """Return where the supervisor uploaded the outputs of each job to: an http server lists nothing."""
     if not any(job.output is not None and is_http(job.output.location.url) for job in jobs):
         return {}
-    accepted = {job.id: result.emitter for job in jobs if (result := state.jobs[job.id].result)}
-    return {
-        stored.event.job: stored.event.data
-        for stored in store.events(state.run, kind=kinds.STAGE_ENDED)
-        if stored.event.data.get("url") and accepted.get(stored.event.job) == stored.event.emitter
-    }
+    ends = (stored.event for stored in store.events(state.run, kind=kinds.JOB_ENDED))
+    return {event.job: event.data["published"] for event in ends if event.data.get("published")}
 
 
 def _list_files(job: Job, upload: Mapping[str, Any], resolve_secret: SecretResolver) -> Sequence[OutputFile]:

@@ -25,8 +25,9 @@ from packtrain.spec.models.inputs_outputs import (
     Output,
     S3Location,
 )
-from packtrain.spec.models.steps import ForAction, LaunchAction, NetworkInterface, Step, UseAction
-from packtrain.spec.models.workflow import Matrix, Workflow, WorkflowModule
+from packtrain.spec.models.pixi import PixiServer
+from packtrain.spec.models.steps import ForAction, LaunchAction, NetworkInterface, RunAction, Step, UseAction
+from packtrain.spec.models.workflow import EnvironmentConfig, Matrix, Workflow, WorkflowModule
 from packtrain.spec.placeholders import BUILTIN_PLACEHOLDERS
 
 EXACTLY_ONE_OF: dict[type[SpecModel], tuple[str, ...]] = {
@@ -39,10 +40,13 @@ EXACTLY_ONE_OF: dict[type[SpecModel], tuple[str, ...]] = {
     OsdfLocation: ("url", "path"),
     OsdfInput: ("url", "path"),
     NetworkInterface: ("wireguard", "bore", "vnet"),
+    PixiServer: ("http", "s3", "osdf", "file"),
 }
-AT_MOST_ONE_OF: dict[type[SpecModel], tuple[str, ...]] = dict.fromkeys(
-    (HttpFile, HttpInput, OsdfInput), DIGEST_ALGORITHMS
-)
+AT_MOST_ONE_OF: dict[type[SpecModel], tuple[str, ...]] = {
+    **dict.fromkeys((HttpFile, HttpInput, OsdfInput), DIGEST_ALGORITHMS),
+    EnvironmentConfig: ("container", "pixi"),
+    RunAction: ("command", "task"),
+}
 _STEP_LIST_KEYS = ("steps", "catch", "finally")
 _SHELL_KEYS = ("command", "if", "setup")
 _INVALID_WITH_STREAM: dict[str, tuple[Any, ...]] = {
@@ -265,6 +269,17 @@ def _check_unused_resources(node: ModelNode, report: DiagnosticReport) -> None:
         report.key_warning((*node.path, "resources"), "resources of a step without `run` have no effect")
 
 
+def _check_task(node: ModelNode, report: DiagnosticReport) -> None:
+    if "command" not in node.raw and "task" not in node.raw:
+        report.key_error(node.path, f"{format_key_path(node.path)} needs the key 'command'")
+    for key in ("container", "shell") if node.raw.get("task") is not None else ():
+        if node.raw.get(key) is not None:
+            message = "a Pixi task runs in its environment, with /bin/sh"
+            report.key_error((*node.path, key), message, f"remove `{key}`, or write a command")
+    if node.raw.get("args") and node.raw.get("task") is None:
+        report.key_error((*node.path, "args"), "`args` are arguments of a task", "add them to the command")
+
+
 def _check_module_inputs(node: ModelNode, report: DiagnosticReport) -> None:
     keys = [entry.get("key") for entry in node.get_list("inputs") if isinstance(entry, dict)]
     _check_duplicates(keys, (*node.path, "inputs"), report)
@@ -279,6 +294,7 @@ CROSS_CHECKS: dict[type[SpecModel], tuple[CrossCheck, ...]] = {
     ForAction: (_check_handles,),
     LaunchAction: (_check_handles,),
     UseAction: (_check_handles,),
+    RunAction: (_check_task,),
     Matrix: (_check_matrix_names, _check_matrix_excludes),
     Input: (
         _check_stream_options,

@@ -25,6 +25,7 @@ from packtrain.spec.diagnostics import (
 from packtrain.spec.model_walk import ModelNode, model_keys, walk_models
 from packtrain.spec.models.field_types import SpecModel
 from packtrain.spec.models.inputs_outputs import ExpectedOutput
+from packtrain.spec.models.pixi import PixiConfig
 from packtrain.spec.models.steps import is_children_marker
 from packtrain.spec.models.workflow import Workflow, WorkflowModule
 
@@ -45,6 +46,13 @@ class LoadResult:
         more = tuple(ExpectedOutput(path=path) for path in paths)
         workflow = self.workflow.model_copy(update={"expect": (*self.workflow.expect, *more)})
         return replace(self, workflow=workflow)
+
+    def with_pixi_environment(self, pixi: PixiConfig) -> LoadResult:
+        """Return the result with a Pixi environment for all commands, instead of a container or another environment."""
+        if self.workflow is None:
+            return self
+        environment = self.workflow.environment.model_copy(update={"pixi": pixi, "container": None})
+        return replace(self, workflow=self.workflow.model_copy(update={"environment": environment}))
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from packtrain.state.training_progress import TrainingProgress, to_finite_float
 from packtrain.state.transitions import EXECUTION_TRANSITIONS, LIVE_STATUSES, ExecutionStatus, Trigger
 
 EventOrder = tuple[int, int]  # (epoch, seq): the order of all events that the supervisors of a run emitted
-STAGES = ("probe", "fetch", "unpack", "steps", "check", "sync", "clean")
+STAGES = ("probe", "fetch", "unpack", "install", "steps", "check", "sync", "clean")
 _STARTUP = "startup"  # stands for the time before the first stage
 _KIND_BY_EXIT_CODE = {row.exit_code: kind for kind, row in FAILURE_KINDS.items()}
 _COALESCED_KINDS = frozenset({kinds.PROGRESS, kinds.STEP_STARTED, kinds.CHECKPOINT_SAVED})

@@ -55,6 +55,7 @@ class JobState:
     result: JobResult | None = None  # None if there is none, or if the job was reopened since
     reopened_order: EventOrder | None = None
     accepted_attempt_id: str = ""  # the attempt whose outputs a supervisor accepted; "" if there was no choice to make
+    accepted_emitter: str = ""  # the agent of that attempt whose outputs they are
     open_requests: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # of users, not handled yet
     changed_at: float = 0.0  # when the newest lifecycle event was received, by the store's clock
 
@@ -112,6 +113,7 @@ class JobState:
         """The execution whose outputs are the job's: the accepted one, else the first that succeeded."""
         succeeded = [e for e in self.executions if e.status is ExecutionStatus.SUCCEEDED]
         accepted = [e for e in succeeded if e.attempt_id == self.accepted_attempt_id]
+        accepted = [e for e in accepted if e.emitter == self.accepted_emitter] or accepted
         return min(accepted or succeeded, key=lambda e: (e.ended_at, e.number), default=None)
 
     @property

@@ -204,6 +204,7 @@ class JobLog:
             self.result,
             reopened_order=event_order(self._reopen_decision) if self._reopen_decision else None,
             accepted_attempt_id=str(self._accept_decision.data["attempt"]) if self._accept_decision else "",
+            accepted_emitter=str(self._accept_decision.data.get("emitter", "")) if self._accept_decision else "",
             open_requests={key: e.data for key, e in self._requests.items() if key not in self._handled_requests},
             changed_at=self._changed_at,
         )

@@ -111,4 +111,5 @@ JOB_STATUS_PRECEDENCE: tuple[tuple[ExecutionStatus, JobStatus], ...] = (
     (A.HELD, JobStatus.HELD),
     (A.QUEUED, JobStatus.QUEUED),
     (A.SUBMITTING, JobStatus.QUEUED),
+    (A.SUCCEEDED, JobStatus.RUNNING),  # its outputs are being published
 )

@@ -4,10 +4,12 @@
 `create_run` writes the run's folder and adds it to the store. Start reading at `prepare.prepare`.
 """
 
+from packtrain.pixi_workspace.manifest import find_manifest
 from packtrain.spec.diagnostics import WorkflowError
 from packtrain.spec.models.workflow import workflow_json_schema
 from packtrain.submission.create_run import create_run
 from packtrain.submission.load_workflow import convert_file
+from packtrain.submission.pixi_workflow import make_pixi_workflow
 from packtrain.submission.prepare import Goal, Submission, prepare
 from packtrain.submission.progress import Progress
 
@@ -18,6 +20,8 @@ __all__ = [
     "WorkflowError",
     "convert_file",
     "create_run",
+    "find_manifest",
+    "make_pixi_workflow",
     "prepare",
     "workflow_json_schema",
 ]

@@ -10,6 +10,8 @@ from packtrain.engines.api import Capabilities
 from packtrain.engines.htcondor.shell_runner import use_plugin_transfer
 from packtrain.plan import HostSpeed, Input, Plan
 from packtrain.planner.engine_limits import clamp_memory
+from packtrain.planner.pixi_planner import add_download_sizes
+from packtrain.planner.pixi_workspaces import DownloadSize
 from packtrain.planner.preflight import PreflightResult, add_sizes
 from packtrain.planner.stream_planner import add_indexes
 from packtrain.stream.index import Index
@@ -24,6 +26,7 @@ class PlanFacts:
     host_speeds: tuple[HostSpeed, ...] = ()  # measured by earlier runs
     preflight: PreflightResult = field(default_factory=PreflightResult)
     without_agent: bool = False  # the image has no Python
+    download_sizes: Mapping[str, DownloadSize] = field(default_factory=dict)  # of the Pixi environments, by name
     indexes: Mapping[Input, Index] = field(default_factory=dict)  # of the streamed inputs of the draft
 
 
@@ -33,4 +36,5 @@ def complete_plan(draft: Plan, facts: PlanFacts) -> Plan:
     plan = add_sizes(clamp_memory(plan, facts.capabilities), facts.preflight)
     if facts.without_agent:
         plan = use_plugin_transfer(plan)
+    plan = add_download_sizes(plan, facts.download_sizes)
     return replace(plan, host_speeds=facts.host_speeds)

@@ -49,6 +49,7 @@ def create_run(submission: Submission, store: SqliteStore, notify_target: str | 
     if any(job.environment.inherit for job in plan.jobs):
         write_inherited_variables(folder.secrets, os.environ)
     _copy_files(submission.index_paths, folder.indexes)
+    submission.workspaces.write(folder)
     write_plan(plan, folder.plan)
     if notify_target:
         notifications.write_target(folder.notify, notify_target)

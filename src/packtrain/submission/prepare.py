@@ -31,6 +31,7 @@ from packtrain.plan import Input, Plan, RunFolder
 from packtrain.planner.credentials.secret_sources import SecretSource, resolve_secrets, secret_resolver
 from packtrain.planner.engine_limits import check_engine_limits
 from packtrain.planner.make_plan import make_plan
+from packtrain.planner.pixi_workspaces import PixiWorkspaces
 from packtrain.planner.plan_summary import PlanSummary, summarize_plan
 from packtrain.planner.preflight import check_input_access, run_preflight
 from packtrain.planner.stream_planner import make_index_request, streamed_inputs
@@ -41,6 +42,7 @@ from packtrain.state.site_history import EMPTY_HISTORY, SiteHistory
 from packtrain.stream.index import Index
 from packtrain.submission.complete_plan import PlanFacts, complete_plan
 from packtrain.submission.load_workflow import WorkflowSource, find_workflow_dir, load_workflow
+from packtrain.submission.package_store import fill_store
 from packtrain.submission.progress import Progress
 from packtrain.transfer.api import SecretResolver
 
@@ -72,6 +74,7 @@ class Submission:
     slurm_settings: SlurmRunSettings | None = None
     without_agent: bool = False  # the image has no Python, so jobs run without the agent
     index_paths: tuple[Path, ...] = ()  # indexes of streamed inputs; the run gets copies
+    workspaces: PixiWorkspaces = field(default_factory=PixiWorkspaces)  # of its Pixi environments
 
 
 def prepare(
@@ -87,6 +90,7 @@ def prepare(
     no_gpu: bool = False,
     offline: bool = False,
     detach: bool = False,
+    pixi: str = "",
     site_history: SiteHistory = EMPTY_HISTORY,
 ) -> Submission:
     """Load, check and plan a workflow.
@@ -104,6 +108,7 @@ def prepare(
         no_gpu: Ignore the GPUs that the workflow requests.
         offline: Do not query the sizes of the inputs.
         detach: Also check that the run works with a detached supervisor.
+        pixi: The Pixi environment of all commands, `MANIFEST` or `MANIFEST:ENVIRONMENT`; "" for the workflow's own.
         site_history: What earlier runs learned about sites and servers.
 
     Raises:
@@ -113,11 +118,13 @@ def prepare(
     """
     progress = progress or Progress()
     diagnostics = _Diagnostics(progress)
-    draft = _make_draft(workflow, engine, diagnostics, matrix, expect, strict, no_container, no_gpu)
+    draft = _make_draft(workflow, engine, diagnostics, matrix, expect, strict, no_container, no_gpu, pixi)
     facts = PlanFacts(engine_capabilities(engine), draft.run_folder.indexes, site_history.source_speeds())
     if goal >= Goal.PLAN and not offline:
         with progress.querying_inputs():
             facts = replace(facts, preflight=run_preflight(draft.plan, draft.secret_values))
+            draft.workspaces.query_sizes()
+            facts = replace(facts, download_sizes=draft.workspaces.download_sizes)
         for stat in facts.preflight.input_stats.values():
             _logger.debug("input %s: %s", stat.url, stat.error or f"{stat.size} bytes")
     runner = RunnerChoice()
@@ -125,7 +132,7 @@ def prepare(
         runner = choose_runner(draft.plan, draft.source_map)
         facts = replace(facts, without_agent=runner.without_agent)
     plan = complete_plan(draft.plan, facts)
-    summary = summarize_plan(plan, facts.preflight)
+    summary = summarize_plan(plan, facts.preflight, draft.workspaces.package_sources)
     settings, slurm_settings = None, None
     if goal >= Goal.DRY_RUN and engine != "local":
         user_config = load_user_config().htcondor
@@ -143,6 +150,8 @@ def prepare(
         if settings and detach:
             reject_getenv(settings)
     progress.on_summary(summary)
+    if goal >= Goal.RUN:
+        _fill_stores(draft, progress)
     if goal >= Goal.RUN and (streamed := streamed_inputs(draft.plan)):
         facts = replace(facts, indexes=_get_indexes(streamed, secret_resolver(draft.secret_values), progress))
         plan = complete_plan(draft.plan, facts)
@@ -158,7 +167,16 @@ def prepare(
         slurm_settings=slurm_settings,
         without_agent=facts.without_agent,
         index_paths=tuple(dict.fromkeys(index.path for index in facts.indexes.values())),
+        workspaces=draft.workspaces,
     )
+
+
+def _fill_stores(draft: _Draft, progress: Progress) -> None:
+    """Upload the packages of the environments to their stores."""
+    environments = {job.environment.pixi.name: job.environment.pixi for job in draft.plan.jobs if job.environment.pixi}
+    for name, environment in environments.items():
+        files = draft.workspaces.environments[name]
+        fill_store(environment, files.lock, secret_resolver(draft.secret_values), progress)
 
 
 class _Diagnostics:
@@ -189,6 +207,7 @@ class _Draft:
     source_map: SourceMap
     secret_sources: Mapping[str, SecretSource]
     secret_values: Mapping[str, str]
+    workspaces: PixiWorkspaces
 
 
 def _make_draft(
@@ -200,10 +219,11 @@ def _make_draft(
     strict: bool,
     no_container: bool,
     no_gpu: bool,
+    pixi: str,
 ) -> _Draft:
     """Load and plan a workflow, read its secrets, and check that the engine can run it."""
     capabilities = engine_capabilities(engine)
-    loaded = load_workflow(source, expect, matrix)
+    loaded = load_workflow(source, expect, matrix, pixi)
     diagnostics.add(loaded.diagnostics)
     workflow = loaded.workflow
     if workflow is None:
@@ -225,7 +245,9 @@ def _make_draft(
     diagnostics.add(lacking if strict else (replace(diagnostic, severity=WARNING) for diagnostic in lacking))
     diagnostics.raise_errors()
     _logger.info("planned %s: %d jobs on %s", run, len(result.plan.jobs), engine)
-    return _Draft(result.plan, folder, workflow_dir, workflow.source_map, result.secrets, resolved.values)
+    return _Draft(
+        result.plan, folder, workflow_dir, workflow.source_map, result.secrets, resolved.values, result.workspaces
+    )
 
 
 def new_run_id(name: str) -> str:

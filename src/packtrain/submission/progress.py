@@ -32,6 +32,10 @@ class Progress:
     def on_summary(self, summary: PlanSummary) -> None:
         """Receive the summary of the plan, before indexes are built."""
 
+    def storing_packages(self, count: int) -> AbstractContextManager[None]:
+        """Return a context that is active while packages are uploaded to the store of a Pixi environment."""
+        return nullcontext()
+
     def indexing(self, name: str) -> AbstractContextManager[IndexCallbacks]:
         """Return a context that is active while the index of the input `name` is found or built."""
         return nullcontext(IndexCallbacks())

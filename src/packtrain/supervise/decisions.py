@@ -5,8 +5,8 @@ A decision is stored as an event before it is carried out, so that after a crash
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from packtrain.engines.api import NO_OVERRIDES, Overrides
@@ -33,8 +33,10 @@ class Submit(_AttemptDecision):
 class Accept(_AttemptDecision):
     """Accept the outputs of this attempt and of no other.
 
-    This is stored before the outputs are committed, because after a crash another attempt may have succeeded, too.
+    This is stored before the outputs are published, because after a crash another attempt may have succeeded, too.
     """
+
+    emitter: str = ""  # the agent of the attempt that succeeded
 
 
 @dataclass(frozen=True)
@@ -83,6 +85,7 @@ class EndJob:
     emitter: str = ""  # of a succeeded job: the agent whose outputs are accepted
     failure: Failure | None = None
     requests: tuple[str, ...] = ()  # the requests that this handles
+    published: Mapping[str, Any] = field(default_factory=dict)  # where an http server has the outputs
 
 
 Decision = Submit | Accept | Cancel | Move | Release | GiveUp | Reopen | EndJob
@@ -100,6 +103,7 @@ def event_from_decision(decision: Decision) -> tuple[str, dict[str, Any]]:
             "emitter": decision.emitter,
             "failure": failure,
             "requests": list(decision.requests),
+            **({"published": dict(decision.published)} if decision.published else {}),
         }
     if isinstance(decision, Reopen):
         return kinds.DECISION_MADE, {
@@ -116,6 +120,8 @@ def event_from_decision(decision: Decision) -> tuple[str, dict[str, Any]]:
         overrides = decision.overrides.to_data()
         data |= {"overrides": overrides} if overrides else {}
         data |= {"copy_of": decision.copy_of} if decision.copy_of else {}
+    elif isinstance(decision, Accept):
+        data["emitter"] = decision.emitter
     elif isinstance(decision, Move):
         data |= {"avoid_sites": list(decision.avoid_sites), "avoid_nodes": list(decision.avoid_nodes)}
     elif isinstance(decision, (Release, GiveUp)):

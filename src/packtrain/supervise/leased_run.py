@@ -45,7 +45,7 @@ class LeasedRun:
         self._store, self._run_id, self._collector = store, run_id, collector
         self._clock, self._monotonic = clock, monotonic
         self._emitter, self._seq, self._last_event_id = new_emitter_id("supervisor"), 0, 0
-        self._lease, self._renewed_at = lease, monotonic()
+        self._lease, self._renewed_at, self._renewed_clock_at = lease, monotonic(), clock()
         self.state = state
         self.changed_job_ids: set[str] = set(state.jobs)
         self.ended_job_ids: set[str] = set()
@@ -56,6 +56,7 @@ class LeasedRun:
         """Acquire the lease, unless this object has it. Raises UnavailableError if another supervisor holds it."""
         if self._lease is None:
             self._lease, self._renewed_at = acquire_lease(self._store, self._run_id), self._monotonic()
+            self._renewed_clock_at = self._clock()
             self._emit_started(self._lease)
 
     def _emit_started(self, lease: Lease) -> None:
@@ -67,8 +68,12 @@ class LeasedRun:
         assert self._lease is not None
         if self._monotonic() - self._renewed_at > LEASE_TTL_S / 3:
             self._store.renew_lease(self._lease, LEASE_TTL_S)
-            self._renewed_at = self._monotonic()
+            self._renewed_at, self._renewed_clock_at = self._monotonic(), self._clock()
             _logger.debug("%s: renewed the lease", self._run_id)
+
+    def is_lease_current(self) -> bool:
+        """Return whether the lease cannot have expired; also called by other threads, and after the process froze."""
+        return self._lease is not None and self._clock() < self._renewed_clock_at + LEASE_TTL_S
 
     def release_lease(self, reason: str) -> None:
         """Release the lease, and store why."""

@@ -6,6 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from packtrain.engines.api import Engine
 from packtrain.errors import LeaseLostError
@@ -20,6 +21,9 @@ from packtrain.supervise.executor import DecisionExecutor
 from packtrain.supervise.leased_run import LeasedRun
 from packtrain.supervise.policy_schedule import PolicySchedule
 from packtrain.supervise.recovery import RunRecovery
+
+if TYPE_CHECKING:
+    from packtrain.publication.publisher import Publisher
 
 _logger = logging.getLogger("packtrain.supervise")
 _MAX_COPY_END_WAIT_S = 120.0
@@ -38,6 +42,7 @@ class Supervisor:
         monotonic: Returns the monotonic time in seconds.
         recover_retry_interval_s: How long to wait at the start before an unavailable engine is asked again.
         state: An empty state that the events are folded to, for simulations that need another kind of state.
+        publisher: Publishes the outputs of accepted attempts; None: only the engine moves outputs.
     """
 
     def __init__(
@@ -51,6 +56,7 @@ class Supervisor:
         monotonic: Callable[[], float] = time.monotonic,
         recover_retry_interval_s: float = 2.0,
         state: RunState | None = None,
+        publisher: Publisher | None = None,
     ) -> None:
         self._plan, self._store, self._engine, self._clock = plan, store, engine, clock
         self._jobs = {job.id: job for job in plan.jobs}
@@ -63,7 +69,8 @@ class Supervisor:
         state = RunState(plan.run, self._jobs) if state is None else state
         self._run = LeasedRun(store, plan.run, state, collector, lease, clock, monotonic)
         self._policies = PolicySchedule(plan, capabilities, clock())
-        self._executor = DecisionExecutor(plan, self._run, engine)
+        self._publisher = publisher
+        self._executor = DecisionExecutor(plan, self._run, engine, publisher)
         self._recovery = RunRecovery(self._run, engine, self._executor, recover_retry_interval_s)
         self._only_requests = False
 
@@ -114,6 +121,8 @@ class Supervisor:
             self._run.forget_lease()
             raise
         finally:
+            if self._publisher is not None:
+                self._publisher.close()
             self._release_lease(end_reason)
         return self.state
 
@@ -132,14 +141,29 @@ class Supervisor:
                 results = {status.value: self.state.count_jobs(status) for status in FINAL_STATUSES}
                 self._run.emit([("", kinds.RUN_ENDED, results)])
                 return "finished"
-            if self._stop_requested.is_set() and not any(job.live_executions for job in self.state.jobs.values()):
+            is_publishing = self._publisher is not None and self._publisher.is_publishing()
+            jobs = self.state.jobs.values()
+            if self._stop_requested.is_set() and not (is_publishing or any(job.live_executions for job in jobs)):
                 return "interrupted"
-            if self._only_requests and not any(job.open_requests for job in self.state.jobs.values()):
+            if self._only_requests and not (is_publishing or any(job.open_requests for job in jobs)):
                 return "requests_handled"
             if self._handover_requested.is_set():
                 return "handed_over"
             self._run.renew_lease()
-            self._engine.wait(self._engine.capabilities.poll_interval_s)
+            self._wait()
+
+    def _wait(self) -> None:
+        """Wait until the engine or the publisher may have news."""
+        timeout_s = self._engine.capabilities.poll_interval_s
+        if self._publisher is None:
+            self._engine.wait(timeout_s)
+            return
+        self._publisher.show_intermediate(self.state.jobs.values(), self._run.is_lease_current)
+        if self._publisher.is_publishing():
+            self._publisher.wait(timeout_s)
+        else:
+            self._engine.wait(timeout_s)
+        self._run.changed_job_ids.update(self._publisher.finished_jobs())
 
     def _decide(self) -> None:
         now, is_stopping = self._clock(), self._stop_requested.is_set()

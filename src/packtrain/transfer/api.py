@@ -151,6 +151,26 @@ class Sink(Protocol):
         """
         ...
 
+    def copy(self, source: Location, target: Location, *, digest: Digest | None = None, may_move: bool = False) -> bool:
+        """Copy an object to another address of the same server, without transferring its bytes to this machine.
+
+        The copy is atomic (complete or invisible), repeatable, and replaces what is at the target.
+
+        Args:
+            source: The object.
+            target: The address of the copy.
+            digest: The digest of the object, if it is known; it is compared with what the server states.
+            may_move: Whether the source may disappear, which is faster where it means to rename a file.
+
+        Returns:
+            Whether the server showed that the copy equals the source. If not, the caller has to compare the bytes.
+
+        Raises:
+            TransferError: object_missing; "digest_mismatch" if the copy has another digest; "unsupported" if the server
+                cannot copy, and the bytes have to be read and written.
+        """
+        ...
+
     def stat(self, location: Location) -> ObjectInfo:
         """Return the metadata of an object, like `Source.stat`."""
         ...

@@ -2,19 +2,21 @@
 
     DIR/lock            held while space is reserved
     DIR/KE/KEY          a complete object, which never changes; or the folder of a streamed dataset (`dataset_dir`),
-                        which fills while jobs read
+                        which fills while jobs read; or an installed environment (`environment_dir`)
     DIR/KE/KEY.new…     an object that is being downloaded; the next job that needs it resumes the download
     DIR/KE/KEY.json     name, size and source of the object
     DIR/KE/KEY.lock     locked exclusively to download or remove the object, shared to copy it; its modification time
                         is the last use
 
 Locks are kernel locks (flock), so a process that dies holds none. Jobs receive a copy (a reflink where the file system
-supports it) and never a hard link, so a job that modifies its input does not modify the cache.
+supports it) and never a hard link, so a job that modifies its input does not modify the cache. What only the agent
+reads, such as a package, is read in place (`open_object`).
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import hashlib
 import json
@@ -47,6 +49,7 @@ _POLL_INTERVAL_S = 0.1
 _FIRST_SOURCE_TIMEOUT_S = 60.0  # retry timeout for the one source that may fill an entry, before the cache is bypassed
 _MAX_DATASET_FRACTION = 0.5  # share of the cache for a streamed dataset that is larger than the cache
 _METADATA_VERSION = 2
+_NO_LOCKS_ERRNOS = frozenset({errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP})  # of file systems
 
 
 @dataclass(frozen=True)
@@ -121,6 +124,92 @@ class DownloadCache:
         return result
 
     @contextlib.contextmanager
+    def open_object(
+        self,
+        remote_file: RemoteFile,
+        target: Path,
+        resolve_secret: SecretResolver,
+        *,
+        retry_timeout_s: float,
+        check_cancelled: CancelCheck,
+        on_progress: ProgressCallback,
+    ) -> Iterator[tuple[Path, FetchResult]]:
+        """Provide the file of an object to read in place, and download it first if necessary.
+
+        The arguments are those of `get`. Where the cache is bypassed, the object is downloaded to `target`.
+
+        Yields:
+            The file, which exists at least until the block ends, and how it was obtained.
+
+        Raises:
+            FailedError: The object could not be downloaded or verified.
+        """
+        request = FetchRequest(remote_file, resolve_secret, retry_timeout_s, check_cancelled, on_progress)
+        with contextlib.ExitStack() as stack:
+            opened = None
+            with contextlib.suppress(OSError):  # an unusable cache is bypassed
+                opened = self._open_via_cache(stack, request)
+            yield opened or (target, _run_fetch(request, target))
+
+    def _open_via_cache(self, stack: contextlib.ExitStack, request: FetchRequest) -> tuple[Path, FetchResult] | None:
+        key_and_size = self._identify(request)
+        if key_and_size is None:
+            return None
+        key, size = key_and_size
+        result, path = self._ensure_cached(key, size, request), self._object_path(key)
+        while result is not None:
+            request.check_cancelled()
+            with contextlib.ExitStack() as attempt:
+                if attempt.enter_context(self._try_lock(path, fcntl.LOCK_SH)):
+                    if not path.exists():  # it was removed meanwhile
+                        return None
+                    os.utime(_with_suffix(path, ".lock"))
+                    stack.push(attempt.pop_all())
+                    return path, result
+            time.sleep(_POLL_INTERVAL_S)
+        return None
+
+    def _identify(self, request: FetchRequest) -> tuple[str, int] | None:
+        """Return key and size of an object; without a request to its source if the cache has it."""
+        digest = request.remote_file.digest
+        if digest is not None and digest.algorithm == "sha256":
+            with contextlib.suppress(FileNotFoundError):
+                return digest.value.lower(), self._object_path(digest.value.lower()).stat().st_size
+        return identify_object(request.remote_file, request.resolve_secret)
+
+    @contextlib.contextmanager
+    def environment_dir(self, key: str, name: str, size: int) -> Iterator[Path | None]:
+        """Provide the path of an environment that jobs share; the caller creates it unless it exists.
+
+        The path is not removed until the block ends. A file system without locks cannot protect it; there the
+        environment counts against no limit and is never removed, either.
+
+        Args:
+            key: Identifies the environment.
+            name: Its name, for display.
+            size: Its expected size in bytes; `set_size` corrects it.
+
+        Yields:
+            The path, or None if there is not enough space or the cache cannot be used.
+        """
+        with contextlib.ExitStack() as stack:
+            path = None
+            try:
+                if self._open_folder(stack, CacheEntry(key, name, size, "", False, 0.0), size) is not None:
+                    path = self._object_path(key)
+            except OSError as error:
+                if error.errno in _NO_LOCKS_ERRNOS:
+                    path = self._object_path(key)
+            yield path
+
+    def set_size(self, key: str, size: int) -> None:
+        """Correct the size of an entry."""
+        entry = self._read_entry(key)
+        if entry is not None:
+            metadata_path = _with_suffix(self._object_path(key), ".json")
+            atomic_write(metadata_path, replace(entry, bytes=size).metadata_json, durable=True)
+
+    @contextlib.contextmanager
     def dataset_dir(self, key: str, name: str, size: int, source: str) -> Iterator[tuple[Path, int] | None]:
         """Provide the folder that all jobs share for a streamed dataset, and the bytes it may hold.
 
@@ -142,16 +231,24 @@ class DownloadCache:
             yield folder_and_limit
 
     def _open_dataset_dir(self, stack: contextlib.ExitStack, entry: CacheEntry) -> tuple[Path, int] | None:
+        limit = entry.bytes if entry.bytes <= self._max_bytes else int(self._max_bytes * _MAX_DATASET_FRACTION)
+        reserved_bytes = self._open_folder(stack, entry, limit)
+        if reserved_bytes is None:
+            return None
+        path = self._object_path(entry.key)
+        path.mkdir(exist_ok=True)
+        return path, reserved_bytes
+
+    def _open_folder(self, stack: contextlib.ExitStack, entry: CacheEntry, limit: int) -> int | None:
+        """Protect an entry from removal, and return how many bytes are reserved for it; None: there is no space."""
         path = self._object_path(entry.key)
         if not stack.enter_context(self._try_lock(path, fcntl.LOCK_SH)):
             return None  # the entry is being removed
         os.utime(_with_suffix(path, ".lock"))
-        limit = entry.bytes if entry.bytes <= self._max_bytes else int(self._max_bytes * _MAX_DATASET_FRACTION)
         existing = self._read_entry(entry.key)
         if existing is None and not self._reserve(replace(entry, bytes=limit)):
             return None
-        path.mkdir(exist_ok=True)
-        return path, existing.bytes if existing else limit
+        return existing.bytes if existing else limit
 
     def entries(self) -> list[CacheEntry]:
         """Return all entries, the least recently used first."""

@@ -87,7 +87,11 @@ def combine_errors(errors: Iterable[TransferError]) -> TransferError:
 
 
 def retry(
-    operation: Callable[[], T], retry_timeout_s: float, check_cancelled: CancelCheck, only_kinds: Sequence[str] = ()
+    operation: Callable[[], T],
+    retry_timeout_s: float,
+    check_cancelled: CancelCheck,
+    only_kinds: Sequence[str] = (),
+    except_kinds: Sequence[str] = (),
 ) -> T:
     """Return the result of `operation`, retried while its failure may pass.
 
@@ -96,6 +100,7 @@ def retry(
         retry_timeout_s: How long to retry before a failure is final.
         check_cancelled: Called several times a second while waiting; raises to cancel.
         only_kinds: Retry only failures of these kinds; empty means all that are not permanent.
+        except_kinds: Do not retry failures of these kinds.
     """
     retry_tracker = RetryTracker(retry_timeout_s, time.monotonic())
     while True:
@@ -105,7 +110,7 @@ def retry(
                 return operation()
         except TransferError as error:
             wait_s = retry_tracker.next_wait_s(error, time.monotonic())
-            if wait_s is None or (only_kinds and error.kind not in only_kinds):
+            if wait_s is None or (only_kinds and error.kind not in only_kinds) or error.kind in except_kinds:
                 raise
         cancellable_sleep(wait_s, check_cancelled)
 

@@ -33,7 +33,6 @@ _STAT_FORBIDDEN_KINDS = ("access_denied", "unsupported")  # a token may allow wr
 # Statuses that another attempt of the job, which would run all steps again, does not change.
 _REFUSED_STATUSES = frozenset({400, 404, 405, 410, 411, 413, 414, 415, 501})
 _ZIP_NAME = "output.zip"  # as DeepSquare calls it
-_RESERVED_PREFIX = ".packtrain/"  # below a destination: checkpoints, and outputs of failed attempts
 
 
 @dataclass(frozen=True)
@@ -82,8 +81,6 @@ def upload_folder(
         except FailedError:
             uploader.abort(paths_by_name)
             raise
-        if output.delete_sync and not is_http(output.location.url):
-            uploader.delete_extraneous(prefix, set(paths_by_name))
     if not is_http(output.location.url) or not paths_by_name:
         return UploadResult(len(files), uploader.done_bytes)
     (name,) = paths_by_name
@@ -207,14 +204,6 @@ class _Uploader:
                 for name in files:
                     self._sink.abort_uploads(self.location_of(name))
 
-    def delete_extraneous(self, prefix: str, uploaded_names: set[str]) -> None:
-        """Delete the objects below the prefix that were not uploaded (deleteSync)."""
-        folder = self.location_of(prefix.rstrip("/"))
-        for listed in self._retry(folder, lambda: list(self._sink.list(folder))):
-            name = prefix + listed.name
-            if name not in uploaded_names and (prefix or not name.startswith(_RESERVED_PREFIX)):
-                self._retry(listed.location, _make_delete(self._sink, listed.location))
-
     def location_of(self, name: str) -> Location:
         """Return the address of a name below the destination."""
         return replace(self._location, url=join_url(self._location.url, name))
@@ -280,10 +269,6 @@ def verify_upload(sink: Sink, location: Location, path: Path) -> None:
 def _is_html_page(location: Location, content_type: str | None) -> bool:
     """Return whether the server shows a page there, like services that give each upload a new address."""
     return is_http(location.url) and "html" in (content_type or "")
-
-
-def _make_delete(sink: Sink, location: Location) -> Callable[[], None]:
-    return lambda: sink.delete(location)
 
 
 def _to_upload_error(error: TransferError, location: Location) -> FailedError:

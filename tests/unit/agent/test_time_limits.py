@@ -281,7 +281,7 @@ MODEL = 'echo 1 > "$PACKTRAIN_OUTPUT/model.pt"; '
 def test_finished_training_succeeds(make_context, tmp_path, command):
     code, end_data = run_with_graceful_stop(make_context, tmp_path, command, ["model.pt"])
     assert (code, end_data["outcome"]) == (0, "succeeded")
-    assert (tmp_path / "store" / "model.pt").exists()
+    assert [path.name for path in (tmp_path / "store").rglob("model.pt")] == ["model.pt"]
     assert not (tmp_path / "store" / ".packtrain" / "requeued").exists()
 
 

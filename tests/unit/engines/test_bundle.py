@@ -31,7 +31,7 @@ def test_agent_is_reproducible(agent, tmp_path):
 def test_agent_packages(agent):
     names = zipfile.ZipFile(agent).namelist()
     top_names = {name.split("/")[1] for name in names if "/" in name}
-    packages = {"plan", "events", "transfer", "agent", "torch", "stream"}
+    packages = {"plan", "events", "transfer", "pixi", "agent", "torch", "stream"}
     assert top_names == {"__init__.py", "errors.py", "backoff.py", "fileutil.py", "formatting.py", "condor", *packages}
     condor = {name for name in names if name.startswith("packtrain/condor/")}
     assert condor == {"packtrain/condor/__init__.py", "packtrain/condor/classads.py"}

@@ -8,7 +8,7 @@ from packtrain.errors import EXIT_REQUEUE, EXIT_RESUME_IN_PLACE, FailedError, Tr
 from packtrain.events import FAILURE_KINDS, Failure, kinds
 from packtrain.events.failure import ACTIONS, CONFIRM_ELSEWHERE, FAIL_JOB, RETRY, STOP_RUN
 
-RANGES = {"user": (10, 29), "data": (30, 44), "site": (45, 59), "pool": (60, 69), "packtrain": (70, 79)}
+RANGES = {"user": (10, 29), "data": (30, 42), "site": (43, 59), "pool": (60, 69), "packtrain": (70, 79)}
 SORTED_KINDS = sorted(FAILURE_KINDS.items())
 
 

@@ -33,7 +33,7 @@ class SupervisorHarness:
     def make_engine(self, script: Any = None, engine_class: type[FakeEngine] = FakeEngine, **more: Any) -> FakeEngine:
         return engine_class(self.folder, script, **more)
 
-    def make_supervisor(self, engine: Any, store: SqliteStore | None = None) -> Supervisor:
+    def make_supervisor(self, engine: Any, store: SqliteStore | None = None, **more: Any) -> Supervisor:
         return Supervisor(
             self.plan,
             self.folder,
@@ -41,6 +41,7 @@ class SupervisorHarness:
             engine,
             clock=lambda: time.time() + 1000,
             recover_retry_interval_s=0.0,
+            **more,
         )
 
     def events(self, *event_kinds: str) -> list[Event]:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import math
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
 from packtrain.errors import TransferError
-from packtrain.transfer.retry import RetryTracker, combine_errors, retry
+from packtrain.transfer.retry import RetryTracker, combine_errors, retry, try_ends_at
+from packtrain.transfer.tasks.cancellation import TimeLimitError, check_cancelled, inherit_scope, time_limit
 
 
 def make_error(kind: str, detail: str = "", retry_after_s: float | None = None) -> TransferError:
@@ -80,3 +84,37 @@ def test_combined_error(kinds, expected):
     error = combine_errors(make_error(kind, f"source {index}: {kind}") for index, kind in enumerate(kinds))
     assert error.kind == expected
     assert all(f"source {index}" in error.detail for index in range(len(kinds)))
+
+
+def test_time_limit_applies_in_threads_that_inherit_the_scope():
+    def check() -> str:
+        check_cancelled()
+        return "no limit"
+
+    with ThreadPoolExecutor() as pool, time_limit(lambda: 0.0):
+        assert isinstance(pool.submit(inherit_scope(check)).exception(), TimeLimitError)
+        assert pool.submit(check).result() == "no limit"
+
+
+@pytest.mark.parametrize(
+    ("started_at", "retry_timeout_s", "ends_at"),
+    [
+        (0.0, 10.0, 10.0),
+        (8.0, 10.0, 10.0),
+        (10.0, 10.0, 11.0),  # the last try has a moment of its own
+        (99.0, 0.0, math.inf),  # the only try has no limit
+    ],
+)
+def test_end_of_a_try(started_at, retry_timeout_s, ends_at):
+    assert try_ends_at(started_at, 0.0, retry_timeout_s) == ends_at
+
+
+def test_operation_ends_by_the_retry_timeout():
+    """Also if it is never silent, so that no other timeout ends it."""
+
+    def never_end() -> None:
+        while True:
+            check_cancelled()
+
+    with pytest.raises(TimeLimitError):
+        retry(never_end, 1e-3, lambda: None)

@@ -1,4 +1,4 @@
-"""upload_folder and upload_file: retries, verification, deletion, and zip files for http."""
+"""upload_folder and upload_file: retries, verification, and zip files for http."""
 
 from __future__ import annotations
 
@@ -36,10 +36,9 @@ def upload(
     prefix="",
     retry_timeout_s=5.0,
     on_progress=lambda d, t: None,
-    delete_sync=False,
     token=None,
 ) -> UploadResult:
-    output = Output(Location(url, token=token), delete_sync=delete_sync)
+    output = Output(Location(url, token=token))
     return upload_folder(
         folder,
         output,
@@ -80,27 +79,6 @@ def test_links_are_uploaded_as_files(folder, tmp_path):
     assert not (tmp_path / "to" / "latest.pt").is_symlink()
 
 
-def test_delete_sync(folder, tmp_path):
-    to = tmp_path / "to"
-    upload(folder, to.as_uri())
-    (to / ".packtrain" / "em1").mkdir(parents=True)
-    (to / ".packtrain" / "em1" / "data").write_bytes(b"data")
-    (folder / "model.pt").unlink()
-    upload(folder, to.as_uri())
-    assert "model.pt" in read_folder(to)
-    upload(folder, to.as_uri(), delete_sync=True)
-    assert read_folder(to) == {"logs/a b/ü#1.txt": b"log", "empty": b"", ".packtrain/em1/data": b"data"}
-
-
-def test_delete_sync_below_prefix(folder, tmp_path):
-    to = tmp_path / "to"
-    (to / "job-0").mkdir(parents=True)
-    (to / "job-0" / "old").write_bytes(b"old")
-    (to / "other").write_bytes(b"other")
-    upload(folder, to.as_uri(), prefix="job-0/", delete_sync=True)
-    assert read_folder(to) == {"other": b"other", **{f"job-0/{name}": data for name, data in FILES.items()}}
-
-
 def test_http_single_file(tmp_path):
     (tmp_path / "output").mkdir()
     (tmp_path / "output" / "model.pt").write_bytes(b"weights")
@@ -111,7 +89,7 @@ def test_http_single_file(tmp_path):
 
 def test_http_several_files_as_zip(folder, tmp_path):
     with HttpServer(tmp_path / "served", writable=True) as server:
-        assert upload(folder, f"{server.url}/out.zip", delete_sync=True).files == len(FILES)
+        assert upload(folder, f"{server.url}/out.zip").files == len(FILES)
     with zipfile.ZipFile(io.BytesIO((tmp_path / "served" / "out.zip").read_bytes())) as archive:
         assert {name: archive.read(name) for name in archive.namelist()} == FILES
     assert sorted(p.name for p in tmp_path.iterdir()) == ["output", "served"]

@@ -5,7 +5,6 @@
   that two attempts of a job never write to the same names.
 * The *record* of a generation (`record.json`) lists its files and digests. It is written last: a generation without a
   record does not exist.
-* *Publishing* copies a complete generation to the path that the user knows.
 
 Start with `uploader`: its two threads find saves (`detection`) and upload them. `upload_planner` decides the next
 action and `upload_executor` performs it on a `store`. `restore` downloads the best generation before the steps run.

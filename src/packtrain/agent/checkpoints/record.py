@@ -2,11 +2,10 @@
 
     .packtrain/checkpoints/RUN/JOB/EMITTER/GENERATION/NAME            the files, in any order
     .packtrain/checkpoints/RUN/JOB/EMITTER/GENERATION/record.json     written last: with it the generation exists
-    .packtrain/checkpoints/RUN/JOB/EMITTER/completed.json             the attempt's outputs passed their checks
     .packtrain/requeued/EMITTER/NAME                                  other outputs of an attempt that was requeued
 
-A destination that holds a single file has the file at its URL, and the record at the same URL with the suffix
-`.packtrain-record.json`.
+A destination that holds a single file has the checkpoint and its record at the same URL with the suffixes
+`.packtrain-checkpoint` and `.packtrain-record.json`.
 
 docs/formats/checkpoints.md describes the format.
 """
@@ -23,7 +22,7 @@ from packtrain.errors import FormatError
 
 RECORD_VERSION = 2
 RECORD_NAME = "record.json"
-COMPLETION_MARKER_NAME = "completed.json"
+CHECKPOINT_SUFFIX = ".packtrain-checkpoint"
 RECORD_SUFFIX = ".packtrain-record.json"
 REQUEUE_PREFIX = ".packtrain/requeued"
 MAX_GENERATIONS = 2  # complete generations that one emitter keeps
@@ -112,18 +111,6 @@ def _check_relative_name(name: str) -> str:
 def _check_relative_path(path: str) -> str:
     """Accept "." too: it is the common folder of several files at the top of the output folder."""
     return path if path == "." else _check_relative_name(path)
-
-
-def completion_marker_json(step: int) -> str:
-    return json.dumps({"version": RECORD_VERSION, "step": step}) + "\n"
-
-
-def parse_completion_marker(text: str) -> int:
-    """Return the training step of a completion marker. Raises FormatError."""
-    try:
-        return _parse_int(json.loads(text)["step"])
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise FormatError(f"not a completion marker: {text[:80]!r} ({error})") from None
 
 
 def job_prefix(run: str, job: str) -> str:

@@ -1,6 +1,6 @@
 """Store the checkpoint generations of a job below its output, on any backend that can list objects.
 
-A backend that cannot list objects (http) holds one generation: the file at its URL, and the record at a sidecar URL.
+A backend that cannot list objects (http) holds one generation: the file and its record at two sidecar URLs.
 """
 
 from __future__ import annotations
@@ -12,19 +12,17 @@ from pathlib import Path
 from typing import Protocol, cast
 
 from packtrain.agent.checkpoints.record import (
-    COMPLETION_MARKER_NAME,
+    CHECKPOINT_SUFFIX,
     RECORD_NAME,
     RECORD_SUFFIX,
     REQUEUE_PREFIX,
     CheckpointRecord,
-    completion_marker_json,
     generation_prefix,
     job_prefix,
-    parse_completion_marker,
     requeue_folder,
 )
 from packtrain.agent.context import AttemptContext
-from packtrain.errors import FailedError, FormatError, TransferError
+from packtrain.errors import FormatError, TransferError
 from packtrain.plan import Digest, Location, Output, RemoteFile
 from packtrain.transfer.api import SecretResolver, Sink, Source
 from packtrain.transfer.registry import get_source
@@ -66,26 +64,8 @@ def open_checkpoint_store(context: AttemptContext, output: Output) -> Checkpoint
         run=context.journal.run,
         job=context.job.id,
         emitter=context.journal.emitter,
-        publishes=context.transferred_checkpoint is None and context.checkpoint_folder == context.sandbox.output,
         broken_generations=context.checkpoint_state.broken_generations,
     )
-
-
-def write_completion_marker(context: AttemptContext) -> None:
-    """Store the final training step before the outputs of an attempt are published.
-
-    The last save of a successful attempt has no record. Without the marker, a slower attempt of the job would take its
-    own checkpoint for the newest and publish it over the final one.
-    """
-    output, step = context.job.output, context.checkpoint_state.last_saved_step
-    if context.job.checkpoint is None or output is None or step < 0 or is_http(output.location.url):
-        return
-    try:
-        open_checkpoint_store(context, output).mark_completed(
-            step, context.sandbox.checkpoint_staging / COMPLETION_MARKER_NAME
-        )
-    except (FailedError, OSError) as error:  # uploading the outputs is more important
-        context.log.write(f"sync: the completion marker could not be written: {error}")
 
 
 class CheckpointStore:
@@ -97,7 +77,6 @@ class CheckpointStore:
         run: Id of the run.
         job: Id of the job.
         emitter: Id of the agent; empty for a store that only reads.
-        publishes: Complete checkpoints are also copied to the path that the user knows.
         broken_generations: Prefixes of generations that have a record but are incomplete. They supersede nothing.
     """
 
@@ -108,21 +87,22 @@ class CheckpointStore:
         run: str,
         job: str,
         emitter: str = "",
-        publishes: bool = True,
         broken_generations: Set[str] = frozenset(),
     ) -> None:
-        self._root, self._backend, self.publishes = location, backend, publishes
+        self._root, self._backend = location, backend
         self.can_list = not is_http(location.url)
         self.run, self.job, self.emitter, self._broken_generations = run, job, emitter, broken_generations
         self._records_by_name: dict[str, CheckpointRecord] = {}  # cached: a stored record never changes
-        self._completed_steps: dict[str, int] = {}  # final steps of successful attempts, by marker name
         self.broken_records: list[str] = []  # names of invalid records, each with the reason
 
     # Writing, below the emitter's own prefix
 
     def upload_file(self, generation: int, name: str, path: Path, check_cancelled: CancelCheck) -> None:
         """Upload atomically and verify. May be repeated. Raises FailedError, or what `check_cancelled` raises."""
-        self._put(f"{self._generation_prefix(generation)}/{name}", path, check_cancelled)
+        if self.can_list:
+            self._put(f"{self._generation_prefix(generation)}/{name}", path, check_cancelled)
+        else:
+            self._put_location(self._sidecar_location(CHECKPOINT_SUFFIX), path, check_cancelled)
 
     def commit(self, generation: int, record: Path, check_cancelled: CancelCheck) -> None:
         """Upload the record. On a single-file destination this may also raise RecordRejectedError."""
@@ -145,10 +125,6 @@ class CheckpointStore:
             raise RecordRejectedError(
                 f"the server accepted its record, but {redact_url(location.url)} returns something else"
             )
-
-    def mark_completed(self, step: int, scratch: Path) -> None:
-        scratch.write_text(completion_marker_json(step), encoding="utf-8")
-        self._put(f"{job_prefix(self.run, self.job)}/{self.emitter}/{COMPLETION_MARKER_NAME}", scratch, lambda: None)
 
     def delete_generation(self, generation: int, names: tuple[str, ...]) -> None:
         """Delete the record first, so that an incomplete generation is never visible."""
@@ -173,10 +149,6 @@ class CheckpointStore:
         if abort_uploads is not None:
             with suppress(TransferError):
                 abort_uploads(location)
-
-    def publish(self, name: str, path: Path, check_cancelled: CancelCheck) -> None:
-        """Upload a file under the name that the user knows; on a single-file destination, to its URL."""
-        self._put(name if self.can_list else "", path, check_cancelled)
 
     # Reading, from all emitters
 
@@ -216,13 +188,6 @@ class CheckpointStore:
             if error.kind != "object_missing":
                 raise
             names = []
-        for name in names:
-            if (
-                name.endswith(f"/{COMPLETION_MARKER_NAME}")
-                and name.count("/") == 1
-                and name not in self._completed_steps
-            ):
-                self._completed_steps[name] = self._read_completion_marker(name)
         records = (
             self._records_by_name.get(name) or self._read_record(name)
             for name in names
@@ -230,21 +195,10 @@ class CheckpointStore:
         )
         return [record for record in records if record is not None]
 
-    def _read_completion_marker(self, name: str) -> int:
-        try:
-            return parse_completion_marker(self._read_text(self._location(f"{job_prefix(self.run, self.job)}/{name}")))
-        except FormatError:
-            return -1
-        except TransferError as error:
-            if error.kind != "object_missing":
-                raise
-            return -1
-
     def max_step_of_others(self) -> int:
         """Return the highest training step of other attempts, or -1 if there is none. Raises TransferError."""
         others = [record for record in self.read_records() if record.emitter != self.emitter]
-        steps = [record.step for record in others if record.prefix not in self._broken_generations]
-        return max([*steps, *self._completed_steps.values()], default=-1)
+        return max((record.step for record in others if record.prefix not in self._broken_generations), default=-1)
 
     def remote_files(self, record: CheckpointRecord) -> list[RemoteFile]:
         """Return what to download in order to resume from the record."""
@@ -254,7 +208,7 @@ class CheckpointStore:
         ]
 
     def _file_location(self, record: CheckpointRecord, name: str) -> Location:
-        return self._location(f"{record.prefix}/{name}") if self.can_list else self._root
+        return self._location(f"{record.prefix}/{name}") if self.can_list else self._sidecar_location(CHECKPOINT_SUFFIX)
 
     def list_requeue_outputs(self, emitter: str) -> list[RemoteFile]:
         """Return the outputs other than the checkpoint of a requeued attempt. A single-file destination has none."""
@@ -311,8 +265,8 @@ class CheckpointStore:
     def _location(self, name: str) -> Location:
         return replace(self._root, url=join_url(self._root.url, name))
 
-    def _sidecar_location(self) -> Location:
-        return replace(self._root, url=append_to_url_path(self._root.url, RECORD_SUFFIX))
+    def _sidecar_location(self, suffix: str = RECORD_SUFFIX) -> Location:
+        return replace(self._root, url=append_to_url_path(self._root.url, suffix))
 
 
 def _is_rejection(error: TransferError) -> bool:

@@ -1,4 +1,4 @@
-"""Perform the actions that the upload planner decides: upload files, commit, publish, delete. No threads."""
+"""Perform the actions that the upload planner decides: upload files, commit, delete. No threads."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from packtrain.agent.checkpoints.store import CancelCheck, CheckpointStore
 from packtrain.agent.checkpoints.upload_planner import (
     CheckpointSnapshot,
     CommitGeneration,
-    PublishGeneration,
     UploadAction,
     UploadFile,
 )
@@ -43,6 +42,8 @@ class UploadExecutor:
         raises.
         """
         if isinstance(action, UploadFile):
+            if not self._store.can_list:
+                self._require_single_file(action.snapshot)
             self._store.upload_file(
                 action.generation,
                 action.name,
@@ -51,8 +52,6 @@ class UploadExecutor:
             )
         elif isinstance(action, CommitGeneration):
             return self._commit(action)
-        elif isinstance(action, PublishGeneration):
-            self._publish(action.snapshot)
         else:
             self._store.delete_generation(action.generation, action.names)
         return None
@@ -97,22 +96,10 @@ class UploadExecutor:
             )
         return file
 
-    def _publish(self, snapshot: CheckpointSnapshot) -> None:
-        """Copy the files to the user's path, unless another attempt of the job uploaded a later step."""
-        if not self._store.publishes:
-            return
-        if not self._store.can_list:
-            self._publish_single_file(snapshot)
-        elif not self._is_superseded(snapshot):
-            for name in snapshot.names:
-                self._store.publish(name, snapshot.folder / name, self._check_cancelled)
-
-    def _publish_single_file(self, snapshot: CheckpointSnapshot) -> None:
+    def _require_single_file(self, snapshot: CheckpointSnapshot) -> None:
         if len(snapshot.names) > 1:
             raise FailedError("unsupported", "an http output holds one file, but the checkpoint has several")
         self._require_newest(snapshot)
-        for name in snapshot.names:
-            self._store.publish(name, self._compute_digest(snapshot, name), self._check_cancelled)
 
     def _require_newest(self, snapshot: CheckpointSnapshot) -> None:
         if self._is_superseded(snapshot):

@@ -1,8 +1,6 @@
 """Decide what to do next with the checkpoints that a program saves. Pure: no threads, no I/O.
 
-    usually:                 add(snapshot) → UploadFile for each file → CommitGeneration (write the record)
-                             → PublishGeneration (the user's path) → DeleteGeneration for old generations
-    single-file destination: add(snapshot) → PublishGeneration → CommitGeneration
+    add(snapshot) → UploadFile for each file → CommitGeneration (write the record) → DeleteGeneration for old ones
 
 A snapshot that is added during an upload waits; of several waiting snapshots only the newest is uploaded. An upload is
 abandoned only if it failed and a newer snapshot waits, so a slow connection still completes every generation that it
@@ -53,14 +51,6 @@ class CommitGeneration:
 
 
 @dataclass(frozen=True)
-class PublishGeneration:
-    """Copy a generation to the user's path."""
-
-    generation: int
-    snapshot: CheckpointSnapshot
-
-
-@dataclass(frozen=True)
 class DeleteGeneration:
     """Delete a generation that is too old or will never be complete."""
 
@@ -68,7 +58,7 @@ class DeleteGeneration:
     names: tuple[str, ...]
 
 
-UploadAction = Union[UploadFile, CommitGeneration, PublishGeneration, DeleteGeneration]
+UploadAction = Union[UploadFile, CommitGeneration, DeleteGeneration]
 
 
 class UploadPlanner:
@@ -118,7 +108,7 @@ class UploadPlanner:
 
     @property
     def is_idle(self) -> bool:
-        """True if everything that was saved is uploaded and published."""
+        """True if everything that was saved is uploaded."""
         return self._pending is None and self._current is None
 
     @property
@@ -149,10 +139,8 @@ class UploadPlanner:
 
     def _actions_for(self, snapshot: CheckpointSnapshot) -> tuple[UploadAction, ...]:
         """Return all actions of a generation in order. The record follows the files that it names."""
-        commit, publish = CommitGeneration(self._generation, snapshot), PublishGeneration(self._generation, snapshot)
-        if self._single_file:
-            return publish, commit
-        return *(UploadFile(self._generation, snapshot, name) for name in snapshot.names), commit, publish
+        uploads = (UploadFile(self._generation, snapshot, name) for name in snapshot.names)
+        return *uploads, CommitGeneration(self._generation, snapshot)
 
     def mark_done(self, action: UploadAction) -> None:
         self._n_failures = 0

@@ -35,12 +35,12 @@ def total_size(path: Path) -> int:
     return sum(file.stat().st_size for file in files if file.is_file())
 
 
-def list_outputs(folder: Path, with_digest: bool) -> list[dict[str, Any]]:
-    """Return an entry for each file, with a digest if it is among the first `MAX_LISTED_OUTPUTS`."""
+def list_outputs(folder: Path, with_digest: bool, max_digests: int | None = MAX_LISTED_OUTPUTS) -> list[dict[str, Any]]:
+    """Return an entry for each file; with a digest if it is among the first `max_digests` (None: any number)."""
     paths = [path for path in walk_files(folder) if path.is_file()]
     names = [path.relative_to(folder).as_posix() for path in paths]
     return [
-        _output_entry(path, name, with_digest and n < MAX_LISTED_OUTPUTS)
+        _output_entry(path, name, with_digest and (max_digests is None or n < max_digests))
         for n, (path, name) in enumerate(zip(paths, names))
     ]
 

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, Callable
 
-from packtrain.agent.context import AttemptContext, StageStats
+from packtrain.agent.context import AttemptContext, StageStats, uses_pixi
 from packtrain.agent.sandbox import Sandbox
 from packtrain.agent.stages import machine_facts
 from packtrain.agent.stages.machine_facts import GpuInfo
@@ -37,7 +37,7 @@ ProbeCheck = Callable[[], Any]
 
 
 def probe(context: AttemptContext, stats: StageStats) -> None:
-    """Create the sandbox and check the machine. Raises FailedError: disk_full, insufficient_memory, gpu_unusable."""
+    """Create the sandbox and check the machine. Raises FailedError: disk_full, insufficient_memory, gpu_unusable, …."""
     job, sandbox = context.job, context.sandbox
     sandbox.create()
     checks = {**_machine_checks(job, sandbox), **_input_checks(job, context.secrets.resolve_secret)}
@@ -52,6 +52,11 @@ def probe(context: AttemptContext, stats: StageStats) -> None:
     sizes = {url: result for url, result in inputs.items() if isinstance(result, int)}
     disk_bytes = required_disk_bytes(job, sizes, can_stream=context.download_cache is None)
     _raise_if_unfit(job, known, disk_bytes)
+    pixi = job.environment.pixi
+    if pixi is not None and uses_pixi(context):
+        from packtrain.pixi.machine import check_requirements
+
+        check_requirements(pixi.requires, os.environ, known.get("driver_cuda", ""))
 
 
 def run_checks(checks: Mapping[CheckKey, ProbeCheck], context: AttemptContext) -> dict[CheckKey, Any]:
@@ -73,9 +78,17 @@ def _machine_checks(job: Job, sandbox: Sandbox) -> dict[CheckKey, ProbeCheck]:
     }
     if job.resources.gpus:
         checks["gpus"] = lambda: machine_facts.list_gpus(os.environ)
+    if _needs_cuda_driver(job):
+        from packtrain.pixi.machine import driver_cuda_version
+
+        checks["driver_cuda"] = lambda: driver_cuda_version(os.environ)
     if job.resources.gpus and job.resources.gpu.min_cuda:
         checks["cuda"] = lambda: machine_facts.cuda_version(os.environ)
     return {("machine", name): check for name, check in checks.items()}
+
+
+def _needs_cuda_driver(job: Job) -> bool:
+    return job.environment.pixi is not None and bool(job.environment.pixi.requires.min_cuda)
 
 
 def _filesystem_limitations(sandbox: Sandbox) -> list[str]:

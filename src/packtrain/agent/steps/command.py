@@ -93,6 +93,11 @@ class CommandRunner:
 
     def _make_environment(self, action: RunAction) -> StepEnvironment:
         container = action.container or self._job.environment.container
+        pixi = self._context.pixi
+        if container is None and pixi.activate is not None:
+            from packtrain.agent.environments.pixi import PixiStepEnvironment
+
+            return PixiStepEnvironment(pixi.activate, pixi.python_path, pixi.command_folder)
         if container is None or self._context.in_container:
             return HostEnvironment()
         from packtrain.agent.environments.apptainer import ApptainerEnvironment

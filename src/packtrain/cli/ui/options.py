@@ -96,7 +96,16 @@ def expect_option(command: Callable[..., Any]) -> Callable[..., Any]:
     return click.option("--expect", metavar="PATH", multiple=True, callback=callback, help=help_text)(command)
 
 
-def repeat_arguments(file: Path, engine: str | None, no_container: bool, no_gpu: bool, expect: tuple[str, ...]) -> str:
+def pixi_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add --pixi MANIFEST[:ENVIRONMENT]."""
+    help_text = "Run all commands in this locked Pixi environment, e.g. pixi.toml:gpu."
+    return click.option("--pixi", metavar="MANIFEST[:ENV]", default="", help=help_text)(command)
+
+
+def repeat_arguments(
+    file: Path, engine: str | None, no_container: bool, no_gpu: bool, expect: tuple[str, ...], pixi: str
+) -> str:
     """Return a workflow file and the options that were given for it, for a suggested command."""
     given = [*(["--on", engine] if engine else []), *["--no-container"] * no_container, *["--no-gpu"] * no_gpu]
+    given += ["--pixi", pixi] if pixi else []
     return shlex.join([str(file), *given, *(part for path in expect for part in ("--expect", path))])

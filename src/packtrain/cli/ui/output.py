@@ -68,11 +68,15 @@ def print_json(data: Any) -> None:
     text = json.dumps(data, ensure_ascii=False)
     if len(text) <= _MAX_INDENTED_CHARS:
         text = json.dumps(data, indent=1, ensure_ascii=False)
+    print_json_text(text)
+
+
+def print_json_text(text: str) -> None:
+    """Print JSON; characters that it allows, but terminals interpret, are escaped, which does not change the data."""
     click.echo(CONTROL_CHARS.sub(_escape_in_json, text))
 
 
 def _escape_in_json(match: re.Match[str]) -> str:
-    """Escape a control character that JSON allows, but terminals interpret."""
     return match[0] if match[0] == "\n" else f"\\u{ord(match[0]):04x}"
 
 

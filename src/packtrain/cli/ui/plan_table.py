@@ -11,7 +11,7 @@ from rich.text import Text
 from packtrain import formatting
 from packtrain.formatting import pluralize
 from packtrain.planner.mode_cost import ModeCost
-from packtrain.planner.plan_summary import InputSummary, PlanSummary, StepSummary
+from packtrain.planner.plan_summary import EnvironmentSummary, InputSummary, PlanSummary, StepSummary
 from packtrain.planner.stream_planner import STREAM
 
 _MAX_JOBS_SHOWN = 8
@@ -37,8 +37,13 @@ def _summary_rows(summary: PlanSummary) -> Iterator[tuple[str, Text | str]]:
     for number, input_ in enumerate(summary.inputs):
         yield "data" if number == 0 else "", _format_input(input_, show_job_count=len(summary.jobs) > 1)
         yield from (("", _format_mode_cost(mode_cost)) for mode_cost in input_.mode_costs)
+    if summary.environment:
+        lines = _describe_environment(summary.environment)
+        yield from (("packages" if number == 0 else "", line) for number, line in enumerate(lines))
     if summary.disk_bytes:
-        yield "disk", f"about {formatting.format_size(summary.disk_bytes)} per job for inputs and their contents"
+        packages = " and packages" if summary.environment else ""
+        size = formatting.format_size(summary.disk_bytes)
+        yield "disk", f"about {size} per job for inputs and their contents{packages}"
     for number, (depth, step) in enumerate(_flatten_steps(summary.steps)):
         yield "steps" if number == 0 else "", _format_step(depth, step)
     for number, text in enumerate(summary.expect or ("nothing: only the exit code 0 is checked",)):
@@ -52,6 +57,32 @@ def _format_resources(summary: PlanSummary) -> str:
     gpus = pluralize(resources["gpus"], "GPU") if resources["gpus"] else "no GPU"
     memory = formatting.format_size(resources["memory_mb"] * 1e6)
     return f"{pluralize(resources['cpus'], 'CPU')}, {memory} of memory, {gpus}"
+
+
+_REQUIREMENT_LABELS = {
+    "min_glibc": "glibc ≥",
+    "min_linux": "Linux ≥",
+    "min_cuda": "a driver for CUDA ≥",
+    "archspec": "",
+}
+
+
+def _describe_environment(environment: EnvironmentSummary) -> Iterator[Text]:
+    """Describe packages, sizes, requirements and sources."""
+    platform = f" ({environment.platform})" if environment.platform != "linux-64" else ""
+    line = Text(f"{environment.manifest}:{environment.name}{platform}: {pluralize(environment.n_packages, 'package')}")
+    if environment.use == "site":
+        line.append(", installed by the node's own pixi")
+    else:
+        line.append(f", {formatting.format_size(environment.download_bytes)} to download")
+        if environment.n_unknown_sizes:
+            line.append(f" and {pluralize(environment.n_unknown_sizes, 'package')} of unknown size")
+        line.append(f", about {formatting.format_size(environment.installed_bytes)} installed")
+    yield line
+    if environment.requires:
+        needs = [f"{_REQUIREMENT_LABELS[key]} {value}".strip() for key, value in environment.requires.items()]
+        yield Text(f"  needs {', '.join(needs)}")
+    yield from (Text(f"  from {source}", "dim") for source in environment.sources)
 
 
 def _format_input(summary: InputSummary, show_job_count: bool) -> Text:

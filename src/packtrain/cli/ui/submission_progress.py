@@ -50,6 +50,11 @@ class SubmissionProgress(Progress):
     def querying_inputs(self) -> AbstractContextManager[Any]:
         return console().status("querying the sizes of the inputs …") if console().is_terminal else nullcontext()
 
+    def storing_packages(self, count: int) -> AbstractContextManager[Any]:
+        if not console().is_terminal:
+            return nullcontext()
+        return console().status(f"uploading {formatting.pluralize(count, 'package')} to the store …")
+
     def on_summary(self, summary: PlanSummary) -> None:
         if self._show_plan:
             print_result(self._as_json, summary.to_data(), lambda out: print_plan(out, summary))

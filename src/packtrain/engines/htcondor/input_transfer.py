@@ -101,7 +101,11 @@ def job_for_worker(job: Job, condor_inputs: Sequence[CondorInput]) -> Job:
     by_source = {condor_input.source: condor_input for condor_input in condor_inputs}
     inputs = tuple(_input_on_worker(source, by_source.get(source)) for source in job.inputs)
     has_local_output = job.output is not None and urlsplit(job.output.location.url).scheme == "file"
-    return replace(job, inputs=inputs, output=None if has_local_output else job.output)
+    environment = job.environment
+    if environment.pixi:
+        folder = local_input_location(local_path(environment.pixi.folder).name)
+        environment = replace(environment, pixi=replace(environment.pixi, folder=folder))
+    return replace(job, inputs=inputs, output=None if has_local_output else job.output, environment=environment)
 
 
 def _input_on_worker(source: Input, condor_input: CondorInput | None) -> Input:
@@ -188,6 +192,7 @@ def transfer_input_files(job: Job, condor_inputs: Sequence[CondorInput], inputs_
         else:
             entries.append(str(inputs_dir / condor_input.sandbox_folder))
     entries += [str(_index_path(source.index)) for source in job.inputs if source.index is not None]
+    entries += [str(local_path(job.environment.pixi.folder))] if job.environment.pixi else []
     return tuple(dict.fromkeys(entries))
 
 

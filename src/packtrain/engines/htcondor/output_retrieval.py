@@ -11,10 +11,13 @@ from typing import Any
 
 from packtrain.engines.api import SubmitRequest
 from packtrain.engines.htcondor.input_transfer import local_path
+from packtrain.errors import FormatError
 from packtrain.events import Event, JournalReader, kinds
 from packtrain.fileutil import durable_mkdir, durable_move, sync_folder, sync_tree, temporary_path
-from packtrain.plan import AttemptFolder, Job, RunFolder
+from packtrain.plan import AttemptFolder, Job, OutputManifest, RunFolder
+from packtrain.plan.output_manifest import MANIFEST_NAME, staging_folder
 from packtrain.transfer.integrity.digests import sha256_file
+from packtrain.transfer.urls import is_http
 
 _FAILED_OUTPUTS_DIR = ".packtrain"  # outputs of executions that did not pass their checks
 
@@ -65,9 +68,20 @@ def has_all_outputs(job: Job, attempt_folder: AttemptFolder) -> bool:
     if end_event is None or end_event.data.get("outcome") != "succeeded":
         return False
     if job.output is not None and not job.output.location.url.startswith("file:"):
-        return True  # the agent uploads outputs before it reports success
+        # The agent uploads outputs before it reports success, except to a URL, to which the supervisor uploads them.
+        return not is_http(job.output.location.url) or _has_manifest(job, attempt_folder, end_event)
     outputs = _listed_outputs(attempt_folder, end_event)
     return outputs is not None and all(_is_retrieved(attempt_folder.output, output) for output in outputs)
+
+
+def _has_manifest(job: Job, attempt_folder: AttemptFolder, end_event: Event) -> bool:
+    """Return whether the pool has returned the outputs that the agent's manifest lists, and the manifest itself."""
+    staging = attempt_folder.output / staging_folder(end_event.run, job.id, end_event.emitter)
+    try:
+        manifest = OutputManifest.from_text((staging / MANIFEST_NAME).read_text(encoding="utf-8"))
+    except (OSError, FormatError):
+        return False
+    return all(_is_retrieved(staging / "files", {"path": e.path, "bytes": e.bytes}) for e in manifest.entries)
 
 
 def _last_end_event(attempt_folder: AttemptFolder) -> Event | None:

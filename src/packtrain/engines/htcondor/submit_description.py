@@ -11,6 +11,7 @@ from pathlib import Path
 from packtrain.condor.hold_codes import TOO_MANY_EXECUTIONS_SUBCODE
 from packtrain.engines.api import NO_OVERRIDES, Overrides, min_live_interval_s
 from packtrain.engines.htcondor.container import job_image
+from packtrain.engines.htcondor.machine_requirements import machine_terms
 from packtrain.engines.htcondor.output_retrieval import has_condor_checkpoints
 from packtrain.engines.htcondor.run_settings import RunSettings, SitePreferences
 from packtrain.engines.htcondor.submit_lines import SubmitLine, has_site_requirements, merge_lines
@@ -97,7 +98,9 @@ def _submit_lines(batch: SubmitBatch, folder: RunFolder, settings: RunSettings) 
     yield "submit_event_user_notes", f"{LOG_PREFIX} $(job) $(attempt)"
     yield "ulog_execute_attrs", _SITE_ATTRIBUTES
     yield from _resource_lines(job, settings)
-    yield from _site_lines(batch.overrides, settings, plugin_schemes(job))
+    pixi = job.environment.pixi
+    machine = tuple(machine_terms(pixi.requires)) if pixi else ()
+    yield from _site_lines(batch.overrides, settings, plugin_schemes(job), machine)
     yield from _lifetime_lines(job, settings)
     yield from _attribute_lines(batch, job, settings)
     if len(batch.attempts) > 1:
@@ -152,14 +155,17 @@ def plugin_schemes(job: Job) -> tuple[str, ...]:
     return tuple(dict.fromkeys(scheme.rpartition("+")[2] for scheme in schemes))
 
 
-def _site_lines(overrides: Overrides, settings: RunSettings, schemes: Sequence[str] = ()) -> Iterator[SubmitLine]:
-    """Yield requirements for the pool's plugins and against sites that failed, and ranks of sites.
+def _site_lines(
+    overrides: Overrides, settings: RunSettings, schemes: Sequence[str] = (), machine: Sequence[str] = ()
+) -> Iterator[SubmitLine]:
+    """Yield requirements for the pool's plugins, the machine and against sites that failed, and ranks of sites.
 
     A job that waits too long may also run at a site that only earlier runs found bad. `merge_lines` joins this with the
     user's own requirements; the user's `rank` replaces ours. If the user names sites, earlier runs are ignored.
     """
     preferences = SitePreferences() if has_site_requirements(settings.submit_lines) else settings.site_preferences
     terms = [f'stringListIMember("{scheme}", TARGET.HasFileTransferPluginMethods)' for scheme in schemes]
+    terms += machine
     terms += _avoidance_terms(overrides.avoid_sites, overrides.avoid_nodes)
     history_terms = _avoidance_terms(preferences.avoid_sites, preferences.avoid_nodes)
     if history_terms:

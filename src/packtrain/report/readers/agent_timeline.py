@@ -19,7 +19,7 @@ from packtrain.report.history import ExecutionRecord, InputTransfer, Outcome
 from packtrain.report.readers.end_status import RUNNING, EndStatus
 from packtrain.state.slot_time import Phase, PhaseSpan, SlotSession, merge_spans
 
-# The stage `check` counts as setup: it is neither compute nor transfer, and too short for a phase of its own.
+# The stages `install` (of a Pixi environment) and `check` count as setup: they are neither compute nor input transfer.
 _PHASE_BY_STAGE = {
     "fetch": Phase.TRANSFER_IN,
     "unpack": Phase.UNPACK,

@@ -168,10 +168,14 @@ def _text_to_collected_output(value: Any) -> Any:
 
 
 class RunAction(SpecModel):
-    """A command, on the node or in a container."""
+    """A command, on the node or in a container. Give one of `command`, `task`."""
 
-    command: StrOrEmpty
+    command: StrOrEmpty = ""
     """Shell command; empty: the image's own entrypoint."""
+    task: Str | None = None
+    """A task of the Pixi environment: its commands, variables and folder, and the tasks it depends on."""
+    args: tuple[StrOrEmpty, ...] = ()
+    """Arguments of the task."""
     shell: Literal["/bin/sh", "/bin/bash", "/bin/ash", "ENTRYPOINT"] = "/bin/sh"
     """The shell; ENTRYPOINT passes the command to the image's entrypoint."""
     resources: StepResources | None = None

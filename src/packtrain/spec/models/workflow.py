@@ -26,6 +26,7 @@ from packtrain.spec.models.field_types import (
     WorkflowName,
 )
 from packtrain.spec.models.inputs_outputs import CheckpointConfig, ExpectedOutputEntry, Input, Output
+from packtrain.spec.models.pixi import PixiConfig
 from packtrain.spec.models.steps import Container, EnvVar, StepEntry
 
 
@@ -106,10 +107,12 @@ def _text_to_list(value: Any) -> Any:
 
 
 class EnvironmentConfig(SpecModel):
-    """The default environment of commands."""
+    """The default environment of commands. Give at most one of `container`, `pixi`."""
 
     container: Container | None = None
     """Image for every `run` without one."""
+    pixi: PixiConfig | None = None
+    """Locked Pixi environment for every `run` without a container."""
     setup: Str = ""
     """Shell lines before each command, e.g. module load cuda."""
     path: Annotated[tuple[Str, ...], BeforeValidator(_text_to_list, json_schema_input_type=Str | list[Str])] = ()

@@ -28,7 +28,9 @@ def stop_run_policy(config: PolicyConfig) -> Policy:
         kind, reason = find_stop_reason(state, config)
         if not reason:
             return []
-        unfinished = (job for job in state.jobs.values() if not job.result and not job.open_requests)
+        unfinished = (
+            job for job in state.jobs.values() if not (job.result or job.open_requests or job.winning_execution)
+        )
         return [decision for job in unfinished for decision in _end_decisions(job, kind, reason)]
 
     return policy

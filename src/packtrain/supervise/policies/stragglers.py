@@ -90,7 +90,7 @@ def _accept_decisions(job: JobState) -> Iterator[Decision]:
         return
     reason = f"attempt {winner.attempt_id} succeeded first"
     if not job.accepted_attempt_id and not job.result:
-        yield Accept(job.id, winner.attempt_id, reason)
+        yield Accept(job.id, winner.attempt_id, reason, winner.emitter)
     for execution in job.live_executions:
         if execution.attempt_id != winner.attempt_id and not job.has_cancel_decision(execution.attempt_id):
             yield Cancel(job.id, execution.attempt_id, reason)

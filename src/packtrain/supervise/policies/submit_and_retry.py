@@ -33,6 +33,7 @@ def _is_ready(job: JobState, config: PolicyConfig, now: float) -> bool:
     return (
         not job.result
         and not job.live_executions
+        and not job.winning_execution  # its outputs are being published
         and not job.open_requests
         and now >= job.changed_at + retry_delay_s(job, config)
     )

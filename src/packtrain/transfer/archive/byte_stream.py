@@ -124,6 +124,18 @@ class ByteStream:
         self.has_ended = False
 
 
+def stream_from_bytes(*chunks: BytesLike) -> ByteStream:
+    """Return a stream over bytes in memory."""
+    pending = [chunk for chunk in reversed(chunks) if len(chunk)]
+    return ByteStream(lambda: pending.pop() if pending else b"")
+
+
+def prepend(first: bytes, rest: ByteStream) -> ByteStream:
+    """Return a stream that begins with `first`."""
+    pending = [first] if first else []
+    return ByteStream(lambda: pending.pop() if pending else rest.read_chunk())
+
+
 def stream_from_fd(fd: int, chunk_bytes: int = CHUNK_BYTES) -> ByteStream:
     """Return a stream over an open file."""
     return ByteStream(lambda: os.read(fd, chunk_bytes))

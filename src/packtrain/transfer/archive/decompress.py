@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from packtrain.transfer.archive.byte_stream import CHUNK_BYTES, BytesLike, ByteStream
+from packtrain.transfer.archive.byte_stream import CHUNK_BYTES, BytesLike, ByteStream, prepend
 from packtrain.transfer.archive.formats import FORMATS_BY_NAME
 
 
 def decompress(compressed: ByteStream, compression: str) -> ByteStream:
-    """Return the decompressed stream; `compression` is one of COMPRESSIONS, or "" for none."""
+    """Return the decompressed stream; `compression` is one of COMPRESSIONS, "zst", or "" for none."""
     return ByteStream(_StreamDecompressor(compressed, compression).read_next) if compression else compressed
 
 
 class _StreamDecompressor:
     def __init__(self, compressed: ByteStream, compression: str) -> None:
-        self._compressed, (self._magic,) = compressed, FORMATS_BY_NAME[compression].magic
+        self._compressed, self._magic = compressed, FORMATS_BY_NAME[compression].magic
         self._make_decompressor = _DECOMPRESSORS[compression]
         self._decompressor = self._make_decompressor()
 
@@ -31,8 +31,8 @@ class _StreamDecompressor:
 
     def _start_next_stream(self) -> bool:
         """Return whether another stream follows; padding and trailing garbage are skipped."""
-        self._compressed = _skip_padding(_prepend(self._decompressor.unused_data, self._compressed))
-        if self._compressed.peek(len(self._magic)) != self._magic:
+        self._compressed = _skip_padding(prepend(self._decompressor.unused_data, self._compressed))
+        if not self._compressed.peek(max(map(len, self._magic))).startswith(self._magic):
             self._compressed.drain()
             return False
         self._decompressor = self._make_decompressor()
@@ -44,12 +44,7 @@ def _skip_padding(compressed: ByteStream) -> ByteStream:
         chunk = bytes(compressed.read_chunk())
         unpadded = chunk.lstrip(b"\0")
         if unpadded or not chunk:
-            return _prepend(unpadded, compressed)
-
-
-def _prepend(first: bytes, compressed: ByteStream) -> ByteStream:
-    pending = [first] if first else []
-    return ByteStream(lambda: pending.pop() if pending else compressed.read_chunk())
+            return prepend(unpadded, compressed)
 
 
 class _GzipDecompressor:
@@ -76,8 +71,8 @@ class _GzipDecompressor:
         return data
 
 
-class _Bz2OrXzDecompressor:
-    """A decompressor of bz2 or lzma, which share one interface."""
+class _BufferingDecompressor:
+    """A decompressor of bz2, lzma or zstd, which share one interface."""
 
     def __init__(self, decompressor: Any) -> None:
         self._decompressor = decompressor
@@ -98,22 +93,29 @@ class _Bz2OrXzDecompressor:
         )
 
 
-def _make_bz2_decompressor() -> _Bz2OrXzDecompressor:
+def _make_bz2_decompressor() -> _BufferingDecompressor:
     import bz2
 
-    return _Bz2OrXzDecompressor(bz2.BZ2Decompressor())
+    return _BufferingDecompressor(bz2.BZ2Decompressor())
 
 
-def _make_xz_decompressor() -> _Bz2OrXzDecompressor:
+def _make_xz_decompressor() -> _BufferingDecompressor:
     import lzma
 
-    return _Bz2OrXzDecompressor(lzma.LZMADecompressor(lzma.FORMAT_XZ))
+    return _BufferingDecompressor(lzma.LZMADecompressor(lzma.FORMAT_XZ))
+
+
+def _make_zstd_decompressor() -> _BufferingDecompressor:
+    from packtrain.transfer.archive.zstd import make_zstd_decompressor
+
+    return _BufferingDecompressor(make_zstd_decompressor())
 
 
 _DECOMPRESSORS: dict[str, Callable[[], Any]] = {
     "gz": _GzipDecompressor,
     "bz2": _make_bz2_decompressor,
     "xz": _make_xz_decompressor,
+    "zst": _make_zstd_decompressor,
 }
 
 

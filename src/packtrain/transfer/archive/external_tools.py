@@ -111,7 +111,7 @@ def _extract_member(path: Path, root: Path, extractor: SafeExtractor) -> None:
         extractor.make_folder(name)
     elif stat.S_ISREG(mode):
         with open(path, "rb") as data:
-            extractor.write_file(name, bool(mode & 0o100), stream_from_fd(data.fileno()))
+            extractor.write_file(name, mode, stream_from_fd(data.fileno()))
         path.unlink()
     else:
         extractor.reject(name, "a device or pipe")

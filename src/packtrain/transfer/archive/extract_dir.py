@@ -19,8 +19,9 @@ from packtrain.transfer.archive.small_file_writer import SmallFile, SmallFileWri
 from packtrain.transfer.archive.space_budget import SpaceBudget
 
 MAX_SMALL_FILE_BYTES = 4 << 20  # files up to this size are written at once, by another thread
-_CREATE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-_FILE_MODE, _EXECUTABLE_MODE = 0o666, 0o777  # never setuid or sticky
+CREATE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_FILE_MODE, _EXECUTABLE_MODE = 0o666, 0o777  # before the umask; never setuid or sticky
+_OWNER_EXECUTE_BIT = 0o100
 _MAX_VIEWS_PER_WRITE = 256  # the kernel's limit is 1024
 
 
@@ -61,25 +62,25 @@ class ExtractDir:
         self.n_files += 1
         self._on_written(self.space_budget.used_bytes)
 
-    def write_file(self, path: str, is_executable: bool, data: ByteStream, name: str, archive_name: str) -> None:
+    def write_file(self, path: str, mode: int, data: ByteStream, name: str, archive_name: str) -> None:
         """Write a file from a stream.
 
         Args:
             path: The path relative to the folder.
-            is_executable: Whether the file gets the execute permission.
+            mode: Its mode in the archive.
             data: The content.
             name: The name of the member, for messages.
             archive_name: The name of the archive, for messages.
         """
         self._writer.flush()
         self.space_budget.reserve(0, n_files=1)
-        with self._map_os_errors(name, archive_name):
-            fd = self._create_file(path, file_mode(is_executable), name, archive_name)
+        with map_write_errors(self._folder, name, archive_name):
+            fd = self._create_file(path, mode, name, archive_name)
         try:
             for chunk in iter(data.read_chunk, memoryview(b"")):
                 self.space_budget.reserve(len(chunk))
-                with self._map_os_errors(name, archive_name):
-                    _write_all(fd, chunk)
+                with map_write_errors(self._folder, name, archive_name):
+                    write_all(fd, chunk)
                 self._on_written(self.space_budget.used_bytes)
         finally:
             os.close(fd)
@@ -88,23 +89,14 @@ class ExtractDir:
     def make_folder(self, path: str, name: str, archive_name: str) -> None:
         """Create a folder, unless it exists and is not a link."""
         self.space_budget.reserve(0, n_files=1)
-        try:
-            os.mkdir(path, dir_fd=self._dir_fd)
-            return
-        except FileExistsError:
-            mode = self._stat_mode(path)
-        except OSError as error:
-            raise self._to_failed_error(error, name, archive_name) from error
-        if stat.S_ISLNK(mode):
-            raise unsafe_member_error(name, archive_name, "is a link, and the path of another member leads through it")
-        if not stat.S_ISDIR(mode):
-            raise broken_member_error(name, archive_name, "is a folder, but a file of that name exists")
+        with map_write_errors(self._folder, name, archive_name):
+            make_real_folder(self._dir_fd, path, name, archive_name)
 
     def make_symlink(self, path: str, target: str, name: str, archive_name: str) -> None:
         """Create a symbolic link, and replace an existing file."""
         self._writer.flush()
         self.space_budget.reserve(0, n_files=1)
-        with self._map_os_errors(name, archive_name):
+        with map_write_errors(self._folder, name, archive_name):
             self._remove_existing(path, name, archive_name)
             os.symlink(target, path, dir_fd=self._dir_fd)
 
@@ -112,7 +104,7 @@ class ExtractDir:
         """Create a hard link to `source`, which is a file of the archive; copy it if the file system has no links."""
         self._writer.flush()
         self.space_budget.reserve(0, n_files=1)
-        with self._map_os_errors(name, archive_name):
+        with map_write_errors(self._folder, name, archive_name):
             self._remove_existing(path, name, archive_name)
             try:
                 os.link(source, path, src_dir_fd=self._dir_fd, dst_dir_fd=self._dir_fd, follow_symlinks=False)
@@ -133,36 +125,32 @@ class ExtractDir:
         return stat.S_ISLNK(self._stat_mode(path))
 
     def _stat_mode(self, path: str) -> int:
-        try:
-            return os.stat(path, dir_fd=self._dir_fd, follow_symlinks=False).st_mode
-        except OSError:
-            return 0
+        return stat_mode(self._dir_fd, path)
 
     def _copy_file(self, path: str, source: str, name: str, archive_name: str) -> None:
         fd = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self._dir_fd)
         try:
-            is_executable = bool(os.fstat(fd).st_mode & 0o100)
             data = ByteStream(lambda: os.read(fd, MAX_SMALL_FILE_BYTES))
-            self.write_file(path, is_executable, data, name, archive_name)
+            self.write_file(path, os.fstat(fd).st_mode, data, name, archive_name)
         finally:
             os.close(fd)
 
     def _write_small_now(self, small_file: SmallFile) -> None:
-        try:
-            fd = self._create_file(small_file.path, small_file.mode, small_file.member_name, small_file.archive_name)
+        name, archive_name = small_file.member_name, small_file.archive_name
+        with map_write_errors(self._folder, name, archive_name):
+            fd = self._create_file(small_file.path, small_file.mode, name, archive_name)
             try:
-                _write_views(fd, small_file.views, small_file.size)
+                write_views(fd, small_file.views, small_file.size)
             finally:
                 os.close(fd)
-        except OSError as error:
-            raise self._to_failed_error(error, small_file.member_name, small_file.archive_name) from error
 
     def _create_file(self, path: str, mode: int, name: str, archive_name: str) -> int:
+        allowed_mode = _EXECUTABLE_MODE if mode & _OWNER_EXECUTE_BIT else _FILE_MODE
         try:
-            return os.open(path, _CREATE_FLAGS, mode, dir_fd=self._dir_fd)
+            return os.open(path, CREATE_FLAGS, allowed_mode, dir_fd=self._dir_fd)
         except FileExistsError:
             self._remove_existing(path, name, archive_name)
-            return os.open(path, _CREATE_FLAGS, mode, dir_fd=self._dir_fd)
+            return os.open(path, CREATE_FLAGS, allowed_mode, dir_fd=self._dir_fd)
 
     def _remove_existing(self, path: str, name: str, archive_name: str) -> None:
         """Remove an earlier member of the same name, so that nothing is written through a link."""
@@ -171,23 +159,39 @@ class ExtractDir:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(path, dir_fd=self._dir_fd)
 
-    @contextlib.contextmanager
-    def _map_os_errors(self, name: str, archive_name: str) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            raise self._to_failed_error(error, name, archive_name) from error
 
-    def _to_failed_error(self, error: OSError, name: str, archive_name: str) -> FailedError:
+def make_real_folder(dir_fd: int, path: str, name: str, archive_name: str) -> None:
+    """Create a folder below `dir_fd`, unless it exists; a link to a folder is not accepted."""
+    try:
+        os.mkdir(path, dir_fd=dir_fd)
+        return
+    except FileExistsError:
+        mode = stat_mode(dir_fd, path)
+    if stat.S_ISLNK(mode):
+        raise unsafe_member_error(name, archive_name, "is a link, and the path of another member leads through it")
+    if not stat.S_ISDIR(mode):
+        raise broken_member_error(name, archive_name, "is a folder, but a file of that name exists")
+
+
+def stat_mode(dir_fd: int, path: str) -> int:
+    """Return the type and mode of a path below `dir_fd`, or 0 if there is nothing."""
+    try:
+        return os.stat(path, dir_fd=dir_fd, follow_symlinks=False).st_mode
+    except OSError:
+        return 0
+
+
+@contextlib.contextmanager
+def map_write_errors(folder: Path, name: str, archive_name: str) -> Iterator[None]:
+    """Convert errors of writing a member below `folder` to FailedError: disk_full, archive_broken."""
+    try:
+        yield
+    except OSError as error:
         if error.errno not in DISK_FULL_ERRNOS:
-            return broken_member_error(name, archive_name, f"cannot be written ({error.strerror or error})")
-        free = free_bytes(self._folder)
-        return FailedError("disk_full", f"the disk is full at {name!r} of {archive_name}: {free} bytes are free")
-
-
-def file_mode(is_executable: bool) -> int:
-    """Return the mode for a new file, before the umask."""
-    return _EXECUTABLE_MODE if is_executable else _FILE_MODE
+            problem = f"cannot be written ({error.strerror or error})"
+            raise broken_member_error(name, archive_name, problem) from error
+        detail = f"the disk is full at {name!r} of {archive_name}: {free_bytes(folder)} bytes are free"
+        raise FailedError("disk_full", detail) from error
 
 
 def unsafe_member_error(name: str, archive_name: str, problem: str) -> FailedError:
@@ -200,16 +204,18 @@ def broken_member_error(name: str, archive_name: str, problem: str) -> FailedErr
     return FailedError("archive_broken", f"the member {name!r} of {archive_name} {problem}")
 
 
-def _write_views(fd: int, views: list[memoryview], size: int) -> None:
+def write_views(fd: int, views: list[memoryview], size: int) -> None:
+    """Write views of `size` bytes in all to a new file."""
     if len(views) > _MAX_VIEWS_PER_WRITE:
         views = [memoryview(b"".join(views))]
     if not size or os.writev(fd, views) == size:
         return
     os.lseek(fd, 0, os.SEEK_SET)
     for view in views:
-        _write_all(fd, view)
+        write_all(fd, view)
 
 
-def _write_all(fd: int, view: memoryview) -> None:
+def write_all(fd: int, view: memoryview) -> None:
+    """Write a view, however many system calls that takes."""
     while len(view):
         view = view[os.write(fd, view) :]

@@ -127,16 +127,16 @@ class _TarExtractor:
             views = stream.read_views(size)
             if stream.has_ended:
                 raise EOFError("a member is truncated")
-            self._extractor.write_small_file(header.name, header.is_executable, views, size)
+            self._extractor.write_small_file(header.name, header.mode, views, size)
         stream.skip(-size % tar_header.HEADER_BYTES)
 
     def _extract_large_file(self, header: TarHeader) -> None:
         end = self._stream.position + header.size
         data = ByteStream(_with_cancel_check(self._check_cancelled, self._stream.substream(header.size)))
         if self._handle_file:
-            self._handle_file(self._extractor, header.name, header.is_executable, data)
+            self._handle_file(self._extractor, header.name, header.mode, data)
         else:
-            self._extractor.write_file(header.name, header.is_executable, data)
+            self._extractor.write_file(header.name, header.mode, data)
         self._stream.skip(end - self._stream.position)
         if self._stream.position < end:
             raise EOFError("a member is truncated")

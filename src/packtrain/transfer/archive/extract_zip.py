@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -32,18 +34,24 @@ def extract_zip(
     Raises:
         FailedError: archive_unsafe, archive_broken, archive_too_large, truncated or disk_full.
     """
+    with open_zip(path, extractor.archive_name) as archive:
+        for member in archive.infolist():
+            check_cancelled()
+            extract_zip_member(archive, member, extractor, check_cancelled, handle_file)
+
+
+@contextlib.contextmanager
+def open_zip(path: Path, archive_name: str) -> Iterator[zipfile.ZipFile]:
+    """Open a zip archive, and convert the errors that damage causes inside the block to FailedError."""
     import zipfile
 
-    name = extractor.archive_name
     try:
-        with map_archive_errors(name), zipfile.ZipFile(path) as archive:
-            for member in archive.infolist():
-                check_cancelled()
-                _extract_member(archive, member, extractor, check_cancelled, handle_file)
+        with map_archive_errors(archive_name), zipfile.ZipFile(path) as archive:
+            yield archive
     except zipfile.BadZipFile as error:
-        raise _to_archive_error(name, error) from error
+        raise _to_archive_error(archive_name, error) from error
     except NotImplementedError as error:
-        raise FailedError("archive_broken", f"{name} uses an unsupported compression: {error}") from error
+        raise FailedError("archive_broken", f"{archive_name} uses an unsupported compression: {error}") from error
 
 
 def _to_archive_error(archive_name: str, error: Exception) -> FailedError:
@@ -53,13 +61,14 @@ def _to_archive_error(archive_name: str, error: Exception) -> FailedError:
     return FailedError("archive_broken", f"{archive_name} cannot be read: {error}")
 
 
-def _extract_member(
+def extract_zip_member(
     archive: zipfile.ZipFile,
     member: zipfile.ZipInfo,
     extractor: SafeExtractor,
     check_cancelled: CancelCheck,
-    handle_file: MemberHandler,
+    handle_file: MemberHandler = None,
 ) -> None:
+    """Extract one member of an open archive. The arguments are those of `extract_zip`."""
     name, mode = member.filename, member.external_attr >> 16
     if member.flag_bits & _ENCRYPTED_FLAG:
         raise FailedError("archive_broken", f"the member {name!r} of {extractor.archive_name} is encrypted")
@@ -81,7 +90,7 @@ def _extract_file(
     check_cancelled: CancelCheck,
     handle_file: MemberHandler,
 ) -> None:
-    is_executable = bool(member.external_attr >> 16 & 0o100)
+    mode = member.external_attr >> 16
     with archive.open(member) as data:
 
         def read_next() -> bytes:
@@ -90,7 +99,7 @@ def _extract_file(
 
         stream = ByteStream(read_next)
         if handle_file:
-            handle_file(extractor, member.filename, is_executable, stream)
+            handle_file(extractor, member.filename, mode, stream)
         else:
-            extractor.write_file(member.filename, is_executable, stream)
+            extractor.write_file(member.filename, mode, stream)
         stream.drain()  # zipfile compares the checksum at the end

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
-from typing import Optional
+from typing import Optional, Protocol
 
 from packtrain.errors import FailedError
 from packtrain.transfer.archive.byte_stream import ByteStream
-from packtrain.transfer.archive.extract_dir import ExtractDir, broken_member_error, file_mode, unsafe_member_error
+from packtrain.transfer.archive.extract_dir import broken_member_error, unsafe_member_error
 from packtrain.transfer.archive.small_file_writer import SmallFile
 
 _MAX_CACHED_FOLDERS = 1 << 16
@@ -33,16 +33,48 @@ def map_archive_errors(archive_name: str) -> Iterator[None]:
         raise FailedError("archive_broken", f"{archive_name} cannot be read: {error}") from error
 
 
+class MemberWriter(Protocol):
+    """Creates members in the target folder. The extractor has checked that their paths are safe."""
+
+    def write_small_file(self, small_file: SmallFile) -> None:
+        """Write a file whose content is in memory."""
+        ...
+
+    def write_file(self, path: str, mode: int, data: ByteStream, name: str, archive_name: str) -> None:
+        """Write a file from a stream; `name` and `archive_name` are for messages."""
+        ...
+
+    def make_folder(self, path: str, name: str, archive_name: str) -> None:
+        """Create a folder, unless it exists and is not a link."""
+        ...
+
+    def make_symlink(self, path: str, target: str, name: str, archive_name: str) -> None:
+        """Create a symbolic link, and replace an existing file."""
+        ...
+
+    def make_hardlink(self, path: str, source: str, name: str, archive_name: str) -> None:
+        """Create a hard link to `source`, which is a file of the archive."""
+        ...
+
+    def is_file(self, path: str) -> bool:
+        """Return whether the path is a regular file and not a link."""
+        ...
+
+    def is_link(self, path: str) -> bool:
+        """Return whether the path is a symbolic link."""
+        ...
+
+
 class SafeExtractor:
     """Extracts the members of one archive.
 
     Args:
-        extract_dir: The target folder.
+        extract_dir: Writes the members, mostly to an ExtractDir.
         archive_name: The name of the archive, for messages.
         prefix: The folder below `extract_dir` for an archive inside of another one, with a trailing slash.
     """
 
-    def __init__(self, extract_dir: ExtractDir, archive_name: str, prefix: str = "") -> None:
+    def __init__(self, extract_dir: MemberWriter, archive_name: str, prefix: str = "") -> None:
         self.archive_name = archive_name
         self._extract_dir, self._prefix = extract_dir, prefix
         self._real_folders: dict[str, str] = {}  # folder part of a member's name → path of that folder
@@ -58,15 +90,15 @@ class SafeExtractor:
         """Create a folder and its parents."""
         self._make_folders(self._split_or_reject(name))
 
-    def write_small_file(self, name: str, is_executable: bool, views: list[memoryview], size: int) -> None:
+    def write_small_file(self, name: str, mode: int, views: list[memoryview], size: int) -> None:
         """Queue a file whose content is in memory."""
         self._extract_dir.write_small_file(
-            SmallFile(self._resolve_path(name), file_mode(is_executable), views, size, name, self.archive_name)
+            SmallFile(self._resolve_path(name), mode, views, size, name, self.archive_name)
         )
 
-    def write_file(self, name: str, is_executable: bool, data: ByteStream) -> None:
+    def write_file(self, name: str, mode: int, data: ByteStream) -> None:
         """Write a file from a stream."""
-        self._extract_dir.write_file(self._resolve_path(name), is_executable, data, name, self.archive_name)
+        self._extract_dir.write_file(self._resolve_path(name), mode, data, name, self.archive_name)
 
     def make_symlink(self, name: str, target: str) -> None:
         """Create a symbolic link; raises FailedError if it leaves the folder."""
@@ -154,7 +186,7 @@ def _is_link_inside(parts: tuple[str, ...], target: str) -> bool:
     return is_relative and ".." not in steps[n_up:] and n_up < len(parts)
 
 
-MemberHandler = Optional[Callable[[SafeExtractor, str, bool, ByteStream], None]]
-"""Handles a member that is a file, given its name, whether it is executable, and its data.
+MemberHandler = Optional[Callable[[SafeExtractor, str, int, ByteStream], None]]
+"""Handles a member that is a file, given its name, its mode, and its data.
 
 It need not read all of the data. None means that files are written."""

@@ -32,7 +32,6 @@ _KIND_BY_TYPEFLAG = {
     b"V": VOLUME_LABEL,
 }
 _KINDS_WITH_DATA = frozenset({FILE, LONG_NAME, LONG_LINK, PAX_HEADER, PAX_GLOBAL_HEADER, VOLUME_LABEL})
-_OWNER_EXECUTE_BIT = 0o100
 _ADLER32_MODULUS = 65521
 _BLANK_CHECKSUM_FIELD = b" " * 8
 _MAX_LENGTH_DIGITS = 20
@@ -44,7 +43,7 @@ class TarHeader(NamedTuple):
     kind: str  # one of the constants above
     name: str
     size: int  # bytes of data after the header
-    is_executable: bool
+    mode: int  # permissions
     link_target: str
 
 
@@ -68,9 +67,7 @@ def parse_header(block: bytes) -> TarHeader:
     if block[156:157] == b"\0" and name.endswith("/"):  # V7 tar has no type for folders
         kind = FOLDER
     size = _parse_number(block[124:136]) if kind in _KINDS_WITH_DATA else 0
-    return TarHeader(
-        kind, name, size, bool(_parse_number(block[100:108]) & _OWNER_EXECUTE_BIT), _parse_text(block[157:257])
-    )
+    return TarHeader(kind, name, size, _parse_number(block[100:108]), _parse_text(block[157:257]))
 
 
 def _verify_header_checksum(block: bytes) -> None:

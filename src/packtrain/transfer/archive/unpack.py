@@ -8,7 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from packtrain.errors import FailedError
-from packtrain.transfer.archive.byte_stream import ByteStream, ViewReader, stream_from_fd, stream_from_reader
+from packtrain.transfer.archive.byte_stream import (
+    ByteStream,
+    ViewReader,
+    stream_from_bytes,
+    stream_from_fd,
+    stream_from_reader,
+)
 from packtrain.transfer.archive.decompress import decompress
 from packtrain.transfer.archive.external_tools import EXTERNAL_FORMATS, extract_with_tool
 from packtrain.transfer.archive.extract_dir import ExtractDir
@@ -54,7 +60,7 @@ def detect_format(path: Path) -> str | None:
 
 def can_stream(head: bytes) -> bool:
     """Return whether a file with these first 512 bytes can be unpacked while it downloads."""
-    return _detect_stream_format(_stream_from_bytes(head)) in _COMPRESSION_BY_FORMAT
+    return _detect_stream_format(stream_from_bytes(head)) in _COMPRESSION_BY_FORMAT
 
 
 def _detect_stream_format(stream: ByteStream) -> str | None:
@@ -73,13 +79,8 @@ def _detect_stream_format(stream: ByteStream) -> str | None:
 def _contains_tar(head: bytes, compression: str) -> bool:
     with contextlib.suppress(Exception):
         # Damage is reported when the archive is unpacked.
-        return _is_tar(decompress(_stream_from_bytes(head), compression).peek(_EMPTY_TAR_BYTES + 1))
+        return _is_tar(decompress(stream_from_bytes(head), compression).peek(_EMPTY_TAR_BYTES + 1))
     return False
-
-
-def _stream_from_bytes(data: bytes) -> ByteStream:
-    chunks = [data]
-    return ByteStream(lambda: chunks.pop() if chunks else b"")
 
 
 def _is_tar(head: bytes) -> bool:
@@ -181,7 +182,7 @@ def _unpack_byte_stream(
         extract_tar(decompressed, extractor, check_cancelled, handle_file)
     else:
         with map_archive_errors(extractor.archive_name):
-            extractor.write_file(strip_archive_suffix(extractor.archive_name), False, decompressed)
+            extractor.write_file(strip_archive_suffix(extractor.archive_name), 0, decompressed)
     while len(stream.read_chunk()):  # the download is verified at its very end
         check_cancelled()
 
@@ -189,10 +190,10 @@ def _unpack_byte_stream(
 def _make_nested_tar_handler(check_cancelled: CancelCheck) -> MemberHandler:
     """Return a handler that extracts each tar inside of an archive to a folder of its name."""
 
-    def extract(extractor: SafeExtractor, name: str, is_executable: bool, data: ByteStream) -> None:
+    def extract(extractor: SafeExtractor, name: str, mode: int, data: ByteStream) -> None:
         archive_format = None if is_never_unpacked(name) else _detect_stream_format(data)
         if archive_format is None or not archive_format.startswith("tar"):
-            extractor.write_file(name, is_executable, data)
+            extractor.write_file(name, mode, data)
             return
         folder, slash, last = name.rpartition("/")
         nested_extractor = extractor.nested_extractor(

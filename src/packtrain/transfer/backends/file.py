@@ -12,7 +12,7 @@ from pathlib import Path
 
 from packtrain.errors import TransferError
 from packtrain.fileutil import atomic_writer, durable_mkdir, is_temporary_name, sync_folder
-from packtrain.plan import Location
+from packtrain.plan import Digest, Location
 from packtrain.transfer.api import FULL_RANGE, ByteRange, ListedObject, ObjectInfo
 from packtrain.transfer.progress import OnBytesSent, ignore_bytes_sent
 from packtrain.transfer.urls import join_url, path_from_file_url, redact_url
@@ -97,6 +97,20 @@ class FileBackend:
                     sink.write(block)
                     on_bytes_sent(len(block))
                 os.fchmod(sink.fileno(), stat.S_IMODE(os.fstat(source.fileno()).st_mode) & 0o777)
+
+    def copy(self, source: Location, target: Location, *, digest: Digest | None = None, may_move: bool = False) -> bool:
+        """Rename the file if it may disappear. A copy is a file of its own, which the user may change in place."""
+        source_path, target_path = Path(path_from_file_url(source.url)), Path(path_from_file_url(target.url))
+        with _map_os_errors(source.url):
+            source_path.stat()
+        if not may_move:
+            self.put(target, source_path)
+            return True
+        with _map_os_errors(target.url):
+            durable_mkdir(target_path.parent)
+            source_path.replace(target_path)
+            sync_folder(target_path.parent)
+        return True
 
     def delete(self, location: Location) -> None:
         with _map_os_errors(location.url), contextlib.suppress(FileNotFoundError):

@@ -10,7 +10,7 @@ from typing import BinaryIO, cast
 from urllib.parse import urlsplit
 
 from packtrain.errors import FailedError, TransferError
-from packtrain.plan import Location, Secret
+from packtrain.plan import Digest, Location, Secret
 from packtrain.transfer.api import FULL_RANGE, ByteRange, ListedObject, ObjectInfo, ObjectStream, SecretResolver
 from packtrain.transfer.http.client import Request, Response, send_request
 from packtrain.transfer.http.headers import INVALID_CHARACTER, parse_content_range
@@ -137,6 +137,9 @@ class HttpBackend:
         request = replace(self._build_request(location, "PUT"), body=path, on_bytes_sent=on_bytes_sent)
         return self._send_and_check(request, expected_statuses=(200, 201, 202, 204))
 
+    def copy(self, source: Location, target: Location, *, digest: Digest | None = None, may_move: bool = False) -> bool:
+        raise _no_copy_error(target)
+
     def delete(self, location: Location) -> None:
         self._send_and_check(self._build_request(location, "DELETE"), expected_statuses=(200, 202, 204, 404, 410))
 
@@ -152,6 +155,11 @@ class HttpBackend:
     def _build_request(self, location: Location, method: str, extra_headers: dict[str, str] | None = None) -> Request:
         public, secrets = split_secret_headers(location, self._resolve_secret)
         return Request(location.url, method, {**public, **(extra_headers or {})}, secrets)
+
+
+def _no_copy_error(target: Location) -> TransferError:
+    url = redact_url(target.url)
+    return TransferError("unsupported", f"{url}: HTTP cannot copy objects on a server", url)
 
 
 def _read_answer(response: Response) -> str | None:

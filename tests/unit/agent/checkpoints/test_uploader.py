@@ -7,7 +7,7 @@ import pytest
 
 from packtrain.agent.checkpoints.restore import restore_checkpoint
 from packtrain.agent.checkpoints.uploader import CheckpointUploader
-from packtrain.agent.outputs.sync import ContinuousSync, sync_outputs
+from packtrain.agent.outputs.sync import ContinuousSync
 from packtrain.agent.processes.exit_status import CheckpointExit
 from packtrain.agent.stages import reuse_inputs
 from packtrain.errors import FailedError
@@ -23,6 +23,7 @@ from packtrain.plan import (
     Resources,
     S3Access,
 )
+from packtrain.plan.output_manifest import staged_name
 from tests.support.attempt_contexts import attempt_contexts
 from tests.support.waiting import wait_until
 
@@ -91,7 +92,7 @@ def staged_folders(context):
     return [path for path in context.sandbox.checkpoint_staging.iterdir() if path.is_dir()]
 
 
-def test_unannounced_files_are_uploaded_when_stable(make_context, destination):
+def test_unannounced_files_are_uploaded_when_stable(make_context):
     context, reported = make_context(), [None]
     with make_uploader(context, lambda: reported[0]):
         save(context, "c1.pt", "one")
@@ -101,8 +102,6 @@ def test_unannounced_files_are_uploaded_when_stable(make_context, destination):
         wait_until(lambda: uploaded_steps(context) == [0, 40])
         save(context, "c2.pt", "two")
         wait_until(lambda: uploaded_steps(context) == [0, 40, 41])
-        wait_until(lambda: (destination / "c2.pt").exists())
-    assert (destination / "c1.pt").read_text() == "in place"
     second = make_context("agent-2")
     restore_checkpoint(second)
     assert second.checkpoint_state.restored_step == 41
@@ -128,20 +127,20 @@ def test_several_files_are_restored(make_context):
     assert notices(second) == []
 
 
-def test_folder_is_restored_completely(make_context, destination):
+def test_folder_is_restored_completely(make_context):
     """Although only one of its files changes between the saves."""
-    first, published = make_context(path="ckpt/"), destination / "ckpt" / "model.pt"
+    first = make_context(path="ckpt/")
     (first.sandbox.output / "ckpt").mkdir()
     (first.sandbox.output / "ckpt" / "config.json").write_text("once")
     with make_uploader(first):
         for step in (1, 2, 3):
             (first.sandbox.output / "ckpt" / "model.pt").write_text(f"model {step}")
-            wait_until(lambda step=step: published.exists() and published.read_text() == f"model {step}")
+            wait_until(lambda step=step: len(uploaded_steps(first)) == step)
     expected = {"ckpt/config.json": "once", "ckpt/model.pt": "model 3"}
     assert restore_files(make_context("agent-2", path="ckpt/")) == expected
 
 
-def test_announcing_program_disables_scans(make_context, destination):
+def test_announcing_program_disables_scans(make_context):
     context = make_context()
     with make_uploader(context):
         save(context, "c1.pt", "one")
@@ -152,7 +151,6 @@ def test_announcing_program_disables_scans(make_context, destination):
         save(context, "c1.pt", "two")
         announce(context, "c1.pt", 6)
         wait_until(lambda: uploaded_steps(context) == [5, 6])
-    assert not (destination / "c.best.pt").exists()
 
 
 def test_announced_file_does_not_exist(make_context):
@@ -236,28 +234,15 @@ def test_pending_uploads_are_dropped_after_success(make_context, destination):
     assert not staged_folders(context)
 
 
-def test_late_attempt_does_not_replace_final_checkpoint(make_context, destination):
-    """The last save of the successful attempt was dropped without a record; only the outputs contain it."""
-    first, late = make_context(min_interval_s=1000), make_context("agent-2")
-    published = destination / "c1.pt"
-    with make_uploader(first):
-        for step in (1, 9):
-            save(first, "c1.pt", f"step {step}")
-            announce(first, "c1.pt", step)
-            wait_until(lambda step=step: first.checkpoint_state.last_saved_step == step)
-            wait_until(published.exists)
-    sync_outputs(first, "", {})
-    assert uploaded_steps(first) == [1]
-    with make_uploader(late):
-        for step in (5, 10):
-            save(late, "c1.pt", f"late, step {step}")
-            announce(late, "c1.pt", step)
-            wait_until(lambda step=step: uploaded_steps(late)[-1:] == [step])
-            if step == 5:
-                announce(late, "c1.pt", 6)  # once step 6 is uploaded, step 5 would have been published
-                wait_until(lambda: uploaded_steps(late)[-1:] == [6])
-                assert published.read_text() == "step 9"
-        wait_until(lambda: published.read_text() == "late, step 10")
+def test_nothing_is_written_under_the_users_name(make_context, destination):
+    """Only the supervisor writes there, so a late attempt replaces nothing that was accepted."""
+    for emitter in ("agent-1", "agent-2"):
+        context = make_context(emitter)
+        with make_uploader(context):
+            save(context, "c1.pt", emitter)
+            announce(context, "c1.pt", 9)
+            wait_until(lambda context=context: uploaded_steps(context) == [9])
+    assert [path.name for path in destination.iterdir()] == [".packtrain"]
 
 
 def test_retry_timeout_ends_last_upload(make_context, destination):
@@ -276,9 +261,10 @@ def test_continuous_sync_skips_checkpoints_and_temporary_files(make_context, des
     with ContinuousSync(context, context.job.output, SCAN_INTERVAL_S):
         for name in ("c1.pt", ".log.txt.tmp-1", "log.txt"):
             (context.sandbox.output / name).write_text("1")
-        wait_until((destination / "log.txt").exists)
+        staged = destination / staged_name("r", "0", "agent-1", "")
+        wait_until((staged / "log.txt").exists)
         time.sleep(3 * SCAN_INTERVAL_S)
-    assert [path.name for path in destination.iterdir()] == ["log.txt"]
+    assert [path.name for path in staged.iterdir()] == ["log.txt"]
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:9/x", "s3://bucket/x"])

@@ -1,5 +1,6 @@
 """Upload of outputs: moving them, the grace period, and continuous sync of stable files."""
 
+import os
 import threading
 import time
 
@@ -9,7 +10,8 @@ from packtrain.agent.outputs.sync import ContinuousSync, clean_outputs, keep_in_
 from packtrain.errors import FailedError
 from packtrain.events import JournalReader
 from packtrain.fileutil import is_temporary_name
-from packtrain.plan import Job, Limits, Location, Output, Resources
+from packtrain.plan import Job, Limits, Location, Output, OutputManifest, Resources
+from packtrain.plan.output_manifest import SYNC_LIST_NAME, staged_name, staging_folder
 from tests.support.attempt_contexts import attempt_contexts
 from tests.support.waiting import wait_until
 
@@ -20,6 +22,14 @@ POLL_INTERVAL_S = 0.05
 def context(tmp_path):
     with attempt_contexts(tmp_path) as make:
         yield make(Job("0", (), Resources(), Limits(grace_s=0.2), ()))
+
+
+def staged_folder(target):
+    return target / staged_name("r", "0", "agent-1", "")
+
+
+def read_sync_list(target):
+    return OutputManifest.from_text((target / staging_folder("r", "0", "agent-1") / SYNC_LIST_NAME).read_text())
 
 
 def notices(context):
@@ -91,18 +101,20 @@ def test_uploads_may_last_until_the_limit(context):
 
 
 def test_stable_file_is_uploaded(context, tmp_path):
-    target = tmp_path / "target"
-    with ContinuousSync(context, Output(Location(f"file://{target}")), POLL_INTERVAL_S):
+    target = staged_folder(tmp_path / "target")
+    with ContinuousSync(context, Output(Location(f"file://{tmp_path}/target")), POLL_INTERVAL_S):
         (context.sandbox.output / "sub").mkdir()
         (context.sandbox.output / "sub" / "f").write_text("1")
         wait_until((target / "sub" / "f").exists)
         assert (target / "sub" / "f").read_text() == "1"
         (context.sandbox.output / "sub" / "f").write_text("second")
         wait_until(lambda: (target / "sub" / "f").read_text() == "second")
+        wait_until(lambda: [entry.bytes for entry in read_sync_list(tmp_path / "target").entries] == [len("second")])
+    assert os.listdir(tmp_path / "target") == [".packtrain"], "the supervisor shows it under the user's path"
 
 
 def test_changing_file_is_not_uploaded(context, tmp_path):
-    target, growing = tmp_path / "target", threading.Event()
+    target, growing = staged_folder(tmp_path / "target"), threading.Event()
     growing.set()
 
     class GrowingFileSync(ContinuousSync):
@@ -114,7 +126,7 @@ def test_changing_file_is_not_uploaded(context, tmp_path):
                     file.write("more\n")
             return super()._scan_versions()
 
-    with GrowingFileSync(context, Output(Location(f"file://{target}")), POLL_INTERVAL_S):
+    with GrowingFileSync(context, Output(Location(f"file://{tmp_path}/target")), POLL_INTERVAL_S):
         (context.sandbox.output / "marker").write_text("stable")
         wait_until((target / "marker").exists)
         assert not (target / "growing").exists()
@@ -129,7 +141,7 @@ def test_errors_are_reported_once_and_retried(context, tmp_path):
         (context.sandbox.output / "f").write_text("1")
         wait_until(lambda: notices(context))
         (tmp_path / "target").unlink()
-        wait_until((tmp_path / "target" / "f").exists)
+        wait_until((staged_folder(tmp_path / "target") / "f").exists)
     assert len(notices(context)) == 1
     assert "continuous sync failed and will be retried" in notices(context)[0]
 
@@ -138,5 +150,5 @@ def test_dangling_links_are_skipped(context, tmp_path):
     (context.sandbox.output / "broken").symlink_to("nowhere")
     (context.sandbox.output / "f").write_text("1")
     with ContinuousSync(context, Output(Location(f"file://{tmp_path}/target")), POLL_INTERVAL_S):
-        wait_until((tmp_path / "target" / "f").exists)
+        wait_until((staged_folder(tmp_path / "target") / "f").exists)
     assert notices(context) == []

@@ -13,7 +13,15 @@ from packtrain.engines.htcondor.run_setup import find_problems, make_run_setting
 from packtrain.plan import EnvVar, Input, Limits, Location, RemoteFile, RunFolder, read_plan
 from packtrain.plan.local_inputs import resolve_local_inputs
 from packtrain.spec.user_config import HtcondorConfig
-from tests.support.condor_plans import container_environment, local_input, make_job, make_plan, output_at, remote_input
+from tests.support.condor_plans import (
+    container_environment,
+    local_input,
+    make_job,
+    make_plan,
+    output_at,
+    pixi_environment,
+    remote_input,
+)
 
 
 class FakeClient:
@@ -45,6 +53,14 @@ def test_stream_index_is_sent(tmp_path):
     (resolved,) = resolve_local_inputs(input_transfer.job_for_worker(job, condor_inputs), Path("/scratch")).inputs
     assert resolved.index.locations == (Location("file:///scratch/0123.packtrain-index"),)
     assert resolved.files == source.files
+
+
+def test_pixi_environment_is_sent(tmp_path):
+    folder = RunFolder(tmp_path).pixi_environment("gpu")
+    job = make_job(environment=pixi_environment(folder))
+    assert input_transfer.transfer_input_files(job, [], tmp_path) == (str(folder),)
+    sent = resolve_local_inputs(input_transfer.job_for_worker(job, []), Path("/scratch"))
+    assert sent.environment.pixi == replace(job.environment.pixi, folder=Location("file:///scratch/pixi-gpu"))
 
 
 @pytest.mark.parametrize(("method", "is_rejected"), [("auto", True), ("condor", True), ("agent", False)])

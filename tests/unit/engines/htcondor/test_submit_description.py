@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from packtrain.engines.api import Overrides, min_live_interval_s
+from packtrain.engines.htcondor.machine_requirements import machine_terms
 from packtrain.engines.htcondor.run_settings import RunSettings, SitePreferences
 from packtrain.engines.htcondor.submit_description import (
     SubmitBatch,
@@ -25,13 +26,14 @@ from packtrain.plan import (
     Input,
     Limits,
     Location,
+    MachineRequirements,
     RemoteFile,
     Resources,
     RunAction,
     RunFolder,
     Step,
 )
-from tests.support.condor_plans import STEP, container_environment, make_job, output_at
+from tests.support.condor_plans import STEP, container_environment, make_job, output_at, pixi_environment
 from tests.support.paths import TESTS_DIR
 
 GOLDEN = TESTS_DIR / "golden" / "htcondor"
@@ -65,6 +67,21 @@ CASES = {
     "container": (
         make_batch((make_job(environment=container_environment("docker://pytorch/pytorch:2.7")), "0-2")),
         RunSettings(),
+    ),
+    "pixi": (
+        make_batch(
+            (
+                make_job(
+                    resources=GPU,
+                    environment=pixi_environment(
+                        FOLDER.pixi_environment("gpu"), min_glibc="2.28", min_cuda="12.1", archspec="x86_64_v3"
+                    ),
+                ),
+                "0-1",
+            ),
+            inputs={"0-1": (f"{INPUTS_DIR}/input-0", str(FOLDER.pixi_environment("gpu")))},
+        ),
+        RunSettings(submit_lines=(("requirements", "HasAVX"),)),
     ),
     "checkpoint": (
         make_batch(
@@ -101,6 +118,31 @@ def test_failed_sites_are_avoided():
     expression = requirements(Overrides(avoid_sites=("Slow",), avoid_nodes=("w1.a.edu",)))
     assert expression == 'GLIDEIN_ResourceName =!= "Slow" && GLIDEIN_Site =!= "Slow" && Machine =!= "w1.a.edu"'
     assert requirements(Overrides()) == ""
+
+
+@pytest.mark.parametrize(
+    ("requires", "machine", "matches"),
+    [
+        ({"min_glibc": "2.28"}, {"OpSysAndVer": "CentOS7"}, False),
+        ({"min_glibc": "2.28"}, {"OpSysAndVer": "AlmaLinux8"}, True),
+        ({"min_glibc": "2.34"}, {"OpSysAndVer": "Rocky8"}, False),
+        ({"min_glibc": "2.34"}, {"OpSysAndVer": "Debian12"}, True),
+        ({"min_glibc": "2.34"}, {"OpSysAndVer": "Gentoo2"}, True),
+        ({"min_glibc": "2.34"}, {}, True),
+        ({"archspec": "x86_64_v3"}, {"Microarch": "x86_64-v2"}, False),
+        ({"archspec": "x86_64_v3"}, {"Microarch": "x86_64-v3"}, True),
+        ({"archspec": "x86_64_v3"}, {"Microarch": "x86_64-v4"}, True),
+        ({"archspec": "x86_64_v3"}, {}, True),
+        ({"min_glibc": "2.34", "archspec": "x86_64_v4"}, {"OpSysAndVer": "RedHat9", "Microarch": "x86_64-v3"}, False),
+        ({"archspec": "skylake"}, {"Microarch": "x86_64-v1"}, True),
+    ],
+)
+def test_machines_of_a_pixi_environment(requires, machine, matches):
+    """Machines on which the packages cannot run are excluded; those that do not say what they are, are not."""
+    terms = list(machine_terms(MachineRequirements(**requires)))
+    job = classad2.ClassAd({"Requirements": classad2.ExprTree(" && ".join(terms) or "true")})
+    job["OpSysAndVer"] = "CentOS7"  # of the job, which is not asked
+    assert classad2.ClassAd(machine).matches(job) is matches
 
 
 @pytest.mark.parametrize("url", ["file:///staging/data.tar", "chtc+stash:///data.tar"])

@@ -293,7 +293,7 @@ class TestAcceptFirstSuccess:
         assert accept_first_success(run.state, ["0"], 2 * HOUR) == []
         run.end_execution("0", 3 * HOUR, "0-2")
         accept, cancel = accept_first_success(run.state, ["0"], 3 * HOUR)
-        assert accept == Accept("0", "0-2", "attempt 0-2 succeeded first")
+        assert accept == Accept("0", "0-2", "attempt 0-2 succeeded first", "agent-0-2")
         assert cancel == Cancel("0", "0-1", "attempt 0-2 succeeded first")
         (end,) = job_result_policy(make_config())(run.state, ["0"], 3 * HOUR)
         assert (end.result, end.emitter) == (JobStatus.SUCCEEDED, "agent-0-2")

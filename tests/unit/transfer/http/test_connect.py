@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import threading
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
 
+from packtrain.errors import TransferError
 from packtrain.plan import Location, RemoteFile
 from packtrain.transfer.backends.http import HttpBackend
 from packtrain.transfer.fetch import fetch
 from packtrain.transfer.http import connect
+from packtrain.transfer.http.client import Request, send_request
 from packtrain.transfer.http.routes import is_local_server
+from packtrain.transfer.tasks.cancellation import time_limit
 from testbed.http_server import HttpServer
 
 DATA = bytes(range(256)) * 400
@@ -54,6 +58,21 @@ def addresses(monkeypatch) -> list[str]:
         lambda host, port, **_: [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port)) for address in resolved],
     )
     return resolved
+
+
+def test_silent_name_server(monkeypatch):
+    """The lookup itself cannot be cancelled, so that it is left behind."""
+    answered = threading.Event()
+
+    def look_up(host, port, flags=0, **_):
+        if not flags & socket.AI_NUMERICHOST:
+            answered.wait(30)
+        raise socket.gaierror(socket.EAI_AGAIN, "no answer")
+
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
+    with time_limit(lambda: 0.0), pytest.raises(TransferError, match="within the retry timeout"):
+        send_request(Request("http://data.example/x"))
+    answered.set()
 
 
 def test_unreachable_address_is_skipped(folder, addresses):

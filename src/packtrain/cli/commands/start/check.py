@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from packtrain.cli.ui.options import expect_option, repeat_arguments
+from packtrain.cli.ui.options import expect_option, pixi_option, repeat_arguments
 from packtrain.cli.ui.output import (
     json_option,
     print_diagnostics,
@@ -29,9 +29,10 @@ from packtrain.submission import Goal, WorkflowError, prepare
 )
 @resource_override_options
 @expect_option
+@pixi_option
 @json_option
 def command(
-    file: Path, engine: str | None, no_container: bool, no_gpu: bool, expect: tuple[str, ...], as_json: bool
+    file: Path, engine: str | None, no_container: bool, no_gpu: bool, expect: tuple[str, ...], pixi: str, as_json: bool
 ) -> None:
     """Check a workflow or submit file and list every problem with its line. Exits with 2 if there are errors."""
     n_jobs = 0
@@ -44,6 +45,7 @@ def command(
             no_container=no_container,
             no_gpu=no_gpu,
             expect=expect,
+            pixi=pixi,
         )
         diagnostics, n_jobs = submission.diagnostics, len(submission.plan.jobs)
     except WorkflowError as error:
@@ -62,7 +64,7 @@ def command(
             out.print(f"{file}: {counts}", style="red")
             return
         out.print(f"{file} is a valid workflow of {pluralize(n_jobs, 'job')} ({counts})", style="green")
-        arguments = repeat_arguments(file, engine, no_container, no_gpu, expect)
+        arguments = repeat_arguments(file, engine, no_container, no_gpu, expect, pixi)
         print_next_commands(
             (f"packtrain plan {arguments}", "show what it would do"), (f"packtrain run {arguments}", "run it")
         )

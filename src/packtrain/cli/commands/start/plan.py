@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from packtrain.cli.ui.options import expect_option, repeat_arguments
+from packtrain.cli.ui.options import expect_option, pixi_option, repeat_arguments
 from packtrain.cli.ui.output import (
     json_option,
     print_next_commands,
@@ -23,6 +23,7 @@ from packtrain.submission import Goal, prepare
 )
 @resource_override_options
 @expect_option
+@pixi_option
 @click.option("--offline", is_flag=True, help="Do not query the sizes of the inputs.")
 @json_option
 def command(
@@ -31,6 +32,7 @@ def command(
     no_container: bool,
     no_gpu: bool,
     expect: tuple[str, ...],
+    pixi: str,
     offline: bool,
     as_json: bool,
 ) -> None:
@@ -45,8 +47,11 @@ def command(
             no_container=no_container,
             no_gpu=no_gpu,
             expect=expect,
+            pixi=pixi,
             offline=offline,
         )
     if not as_json:
         chosen = engine if engine != "local" else None
-        print_next_commands((f"packtrain run {repeat_arguments(file, chosen, no_container, no_gpu, expect)}", "run it"))
+        print_next_commands(
+            (f"packtrain run {repeat_arguments(file, chosen, no_container, no_gpu, expect, pixi)}", "run it")
+        )

@@ -8,7 +8,7 @@ import click
 
 from packtrain import services
 from packtrain.cli.ui.foreground import supervise_and_report
-from packtrain.cli.ui.options import DetachCommand, detach_options, expect_option, notify_option
+from packtrain.cli.ui.options import DetachCommand, detach_options, expect_option, notify_option, pixi_option
 from packtrain.cli.ui.output import (
     dry_run_option,
     json_option,
@@ -27,6 +27,7 @@ from packtrain.submission import Goal, create_run, prepare
 @detach_options
 @resource_override_options
 @expect_option
+@pixi_option
 @notify_option
 @click.option("--offline", is_flag=True, help="Do not query the sizes of the inputs first.")
 @dry_run_option
@@ -39,6 +40,7 @@ def command(
     no_container: bool,
     no_gpu: bool,
     expect: tuple[str, ...],
+    pixi: str,
     notify_target: str | None,
     offline: bool,
     dry_run: bool,
@@ -61,6 +63,7 @@ def command(
             no_container=no_container,
             no_gpu=no_gpu,
             expect=expect,
+            pixi=pixi,
             offline=offline,
             detach=detach or detach_job,
             site_history=services.load_site_history(store, engine),

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from packtrain import api, formatting
-from packtrain.cli.ui.output import console, json_option, print_line, print_next_commands, print_result
+from packtrain.cli.ui.output import console, json_option, print_json_text, print_line, print_next_commands, print_result
 from packtrain.views.event_lines import EventLineFormatter
 from packtrain.views.run_table import styled_status
 
@@ -86,4 +86,4 @@ def _watch_run(run: api.Run, as_json: bool) -> None:
     for event in run.follow():
         text = event.to_json() if as_json else formatter.format_event(event)
         if text:
-            click.echo(text) if as_json else print_line(text)
+            (print_json_text if as_json else print_line)(text)

@@ -105,6 +105,25 @@ class PelicanBackend:
         if not _is_already_stored(server, target, path):
             server.put(target, path, on_bytes_sent)
 
+    def copy(self, source: Location, target: Location, *, digest: Digest | None = None, may_move: bool = False) -> bool:
+        """Rename the object at its origin, if that is allowed and nothing has the name; there is no other request."""
+        if may_move and not self._exists_at_origin(target):
+            source_response, target_response = self._query_director(source, "PUT"), self._query_director(target, "PUT")
+            server = self._make_server_backend(source, source_response)
+            server.move(with_credentials(source, source_response.server_urls[0]), target_response.server_urls[0])
+            return True
+        url = redact_url(target.url)
+        raise TransferError("unsupported", f"{url}: a federation cannot copy objects on its servers", url)
+
+    def _exists_at_origin(self, location: Location) -> bool:
+        try:
+            self.stat(_with_direct_read(location))
+            return True
+        except TransferError as error:
+            if error.kind != "object_missing":
+                raise
+            return False
+
     def delete(self, location: Location) -> None:
         response = self._query_director(location, "DELETE")
         server = self._make_server_backend(location, response)

@@ -16,9 +16,9 @@ from packtrain.transfer.api import FULL_RANGE, ByteRange, ObjectInfo, ObjectStre
 from packtrain.transfer.backends.http import EmptyStream, HttpBackend, range_header, stream_from_response
 from packtrain.transfer.credentials import find_token
 from packtrain.transfer.http.client import Request, Response, send_request
-from packtrain.transfer.http.response import parse_object_info
+from packtrain.transfer.http.response import error_from_response, parse_object_info
 from packtrain.transfer.http.webdav import WebDavEntry, list_folder
-from packtrain.transfer.urls import redact_url
+from packtrain.transfer.urls import redact_url, url_origin
 
 _TRANSFER_STATUS_HEADERS = {"X-Transfer-Status": "true", "TE": "trailers"}
 _WANT_DIGEST_HEADERS = {
@@ -26,6 +26,7 @@ _WANT_DIGEST_HEADERS = {
     "Want-Repr-Digest": "sha-256=10, md5=5, crc32c=2, adler=1",
 }
 _WANT_ADLER32_HEADERS = {"Want-Digest": "adler32", "Want-Repr-Digest": "adler=1"}
+_MOVE_REFUSED_STATUSES = frozenset({400, 403, 405, 412, 501})
 _TRANSFER_STATUS = re.compile(r"\s*(\d+)\s*:?\s*(.*)")
 
 
@@ -88,6 +89,23 @@ class PelicanServerBackend(HttpBackend):
         if path not in self._info_cache:
             self._info_cache[path] = self.stat(location)
         return self._info_cache[path]
+
+    def move(self, source: Location, target_url: str) -> None:
+        """Rename an object with WebDAV's MOVE. Raises TransferError, "unsupported" if the server cannot or refuses it.
+
+        XRootD does not decode the new name, so a name with other characters than ASCII letters and digits is left out.
+        """
+        url = redact_url(target_url)
+        if url_origin(source.url) != url_origin(target_url) or "%" in urlsplit(target_url).path:
+            raise TransferError("unsupported", f"{url} cannot be named in a request to move an object", url)
+        response = send_request(self._build_request(source, "MOVE", {"Destination": target_url, "Overwrite": "F"}))
+        try:
+            if response.status in _MOVE_REFUSED_STATUSES:
+                raise TransferError("unsupported", f"{url}: the server refused to move an object there", url)
+            if response.status not in (200, 201, 204):
+                raise error_from_response(response, bool(source.token))
+        finally:
+            response.close()
 
     def list_folder(self, location: Location) -> list[WebDavEntry]:
         return list_folder(self._build_request(location, "PROPFIND", {"Depth": "1"}))

@@ -89,6 +89,11 @@ class S3Backend:
         response.close()
         multipart.verify_stored(response, digests, location)
 
+    def copy(self, source: Location, target: Location, *, digest: Digest | None = None, may_move: bool = False) -> bool:
+        from packtrain.transfer.backends.s3 import server_copy
+
+        return server_copy.copy(self._client, source, target, digest)
+
     def abort_uploads(self, location: Location) -> None:
         """Abort this process's unfinished multipart uploads, so that they are no longer stored and billed."""
         multipart.abort_uploads(self._client, location)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -85,7 +85,7 @@ def put(client: S3Client, location: Location, path: Path, on_bytes_sent: OnBytes
         uploader.complete_upload(upload, uploader.upload_parts(upload))
     except TransferError as error:
         if error.kind in PERMANENT_KINDS:
-            _abort_upload(client, location, upload.id)
+            abort_upload(client, location, upload.id)
         raise
     _untrack_upload(location, upload.id)
 
@@ -93,7 +93,7 @@ def put(client: S3Client, location: Location, path: Path, on_bytes_sent: OnBytes
 def abort_uploads(client: S3Client, location: Location) -> None:
     """Abort this process's unfinished uploads of an object."""
     for upload_id in list(_unfinished_uploads.get(object_url(location), ())):
-        _abort_upload(client, location, upload_id)
+        abort_upload(client, location, upload_id)
 
 
 def _untrack_upload(location: Location, upload_id: str) -> None:
@@ -104,10 +104,14 @@ def _untrack_upload(location: Location, upload_id: str) -> None:
 
 def split_into_slices(path: Path) -> list[FileSlice]:
     """Split a file into slices that depend only on its size, so that every process splits it in the same way."""
-    size = path.stat().st_size
+    return [FileSlice(path, start, length) for start, length in split_size(path.stat().st_size)]
+
+
+def split_size(size: int) -> list[tuple[int, int]]:
+    """Return start and length of each part of an object of this size."""
     min_bytes = -(-size // _MAX_PARTS)
     part_bytes = max(PART_BYTES, -(-min_bytes // MIB) * MIB)
-    return [FileSlice(path, start, min(part_bytes, size - start)) for start in range(0, size, part_bytes)]
+    return [(start, min(part_bytes, size - start)) for start in range(0, size, part_bytes)]
 
 
 def compute_digests(file_slice: FileSlice) -> BodyDigests:
@@ -158,7 +162,7 @@ class _MultipartUploader:
             upload = self._load_upload(upload_id)
             if upload is not None and all(number <= len(self._slices) for number in upload.uploaded_parts):
                 return upload
-            _abort_upload(self._client, self._location, upload_id)
+            abort_upload(self._client, self._location, upload_id)
         return self._find_adoptable() if adopt_uploads else None
 
     def _find_adoptable(self) -> MultipartUpload | None:
@@ -265,7 +269,8 @@ class _MultipartUploader:
     def _send_completion(self, upload: MultipartUpload, parts: list[UploadedPart]) -> None:
         import hashlib
 
-        body = _completion_xml(parts, upload.uses_sha256).encode()
+        checksums = [part.digests.sha256_base64 if upload.uses_sha256 else None for part in parts]
+        body = completion_xml([(p.number, p.etag, checksum) for p, checksum in zip(parts, checksums)]).encode()
         url, sha256 = object_url(self._location, {"uploadId": upload.id}), hashlib.sha256(body).hexdigest()
         response = self._client.request(
             self._location, "POST", url, body=body, body_sha256=sha256, expected_statuses=(200, 400)
@@ -274,11 +279,11 @@ class _MultipartUploader:
             root = parse_xml(response, self._location)
         finally:
             response.close()
-        if root.tag.rpartition("}")[2] == "Error":  # S3 may response 200 before it knows
-            _abort_upload(self._client, self._location, upload.id)
-            reason = root.findtext("{*}Message")
-            message = f"{self._location.url}: the server rejected the parts ({reason}); they are uploaded again"
-            raise TransferError("service_unavailable", message, self._location.url)
+        try:
+            parse_reply(root, self._location, "rejected the parts, which are uploaded again")
+        except TransferError:
+            abort_upload(self._client, self._location, upload.id)
+            raise
 
     def _is_stored(self, parts: list[UploadedPart]) -> bool:
         """Whether the object is there although the response that says so was lost."""
@@ -297,15 +302,24 @@ def multipart_etag(parts: list[UploadedPart]) -> str:
     return f"{digests.hexdigest('md5')}-{len(parts)}"
 
 
-def _completion_xml(parts: list[UploadedPart], uses_sha256: bool) -> str:
+def completion_xml(parts: Iterable[tuple[int, str, str | None]]) -> str:
+    """Return the document that completes an upload of parts, each with its number, ETag and perhaps SHA-256."""
     rows = "".join(
-        f"<Part><PartNumber>{part.number}</PartNumber><ETag>&quot;{part.etag}&quot;</ETag>"
-        + (f"<ChecksumSHA256>{part.digests.sha256_base64}</ChecksumSHA256>" if uses_sha256 else "")
+        f"<Part><PartNumber>{number}</PartNumber><ETag>&quot;{etag}&quot;</ETag>"
+        + (f"<ChecksumSHA256>{sha256_base64}</ChecksumSHA256>" if sha256_base64 else "")
         + "</Part>"
-        for part in parts
+        for number, etag, sha256_base64 in parts
     )
     namespace = "http://s3.amazonaws.com/doc/2006-03-01/"
     return f'<CompleteMultipartUpload xmlns="{namespace}">{rows}</CompleteMultipartUpload>'
+
+
+def parse_reply(root: Element, location: Location, problem: str) -> Element:
+    """Return the document. Raises TransferError if it is an error: S3 may answer 200 before it knows."""
+    if root.tag.rpartition("}")[2] != "Error":
+        return root
+    message = f"{location.url}: the server {problem} ({root.findtext('{*}Message') or root.findtext('{*}Code')})"
+    raise TransferError("service_unavailable", message, location.url)
 
 
 def _list_uploads(client: S3Client, location: Location) -> list[str]:
@@ -332,7 +346,7 @@ def _parse_parts(page: Element) -> Iterator[tuple[int, tuple[int, str]]]:
         yield number or 0, (size or 0, etag)
 
 
-def _abort_upload(client: S3Client, location: Location, upload_id: str) -> None:
+def abort_upload(client: S3Client, location: Location, upload_id: str) -> None:
     _untrack_upload(location, upload_id)
     url = object_url(location, {"uploadId": upload_id})
     # Write access does not imply permission to abort, so 403 is accepted.

@@ -9,8 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from packtrain import services
-from packtrain.cli.commands.tools import doctor
+from packtrain import machine_checks, services
 
 
 @pytest.fixture(autouse=True)
@@ -26,7 +25,7 @@ def make_token(lifetime_s: float) -> str:
 
 
 def check_tokens() -> list[tuple[str, str]]:
-    return [(result.status, result.detail) for result in doctor._check_tokens()]
+    return [(result.status, result.detail) for result in machine_checks._check_tokens()]
 
 
 def test_no_token():
@@ -61,6 +60,6 @@ def test_condor_credentials(monkeypatch, tmp_path):
 def test_machine(monkeypatch, cpus, gpus, expected):
     machine = replace(services.engine_capabilities("local"), cpus=cpus, gpus=gpus)
     monkeypatch.setattr(services, "engine_capabilities", lambda name: machine)
-    detail = next(doctor._check_engines()).detail
+    detail = next(machine_checks._check_engines()).detail
     assert detail.startswith(expected)
     assert detail.endswith("1 GPU" if gpus == 1 else "2 GPUs")
