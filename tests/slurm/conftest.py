@@ -15,6 +15,15 @@ CLUSTERS = {
 TWO_CLUSTERS = [install.OLDEST, f"{install.NEWEST}-accounting"]  # for slow tests; the contract runs on all four
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    """Run the tests of each version in a process of their own."""
+    for item in items:
+        cluster_name = getattr(item, "callspec", None) and item.callspec.params.get("session_cluster")
+        if cluster_name:
+            item.add_marker(pytest.mark.xdist_group(CLUSTERS[cluster_name][0]))
+
+
 @pytest.fixture(scope="session", params=CLUSTERS)
 def session_cluster(request, tmp_path_factory):
     version, accounting = CLUSTERS[request.param]

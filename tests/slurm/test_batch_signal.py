@@ -29,5 +29,7 @@ def test_script_that_requeues_itself(cluster, tmp_path):
     workspace = BatchWorkspace(cluster, tmp_path)
     workspace.write_file(SCRIPT, "train.sbatch")
     workspace.run("run", "train.sbatch", "--on", "slurm", "--expect", "model.pt")
-    assert (workspace.folder / "out.log").read_text() == "saving\nresumed\n"
+    lines = (workspace.folder / "out.log").read_text().splitlines()
+    # bash reports the end of `sleep` if Slurm's SIGTERM reaches that first.
+    assert [line for line in lines if line != "Terminated"] == ["saving", "resumed"]
     assert len(workspace.read_events("agent.started")) == 2

@@ -15,6 +15,7 @@
 #SBATCH --open-mode=append
 #SBATCH --export=ALL
 
+trap '' USR1  # until the agent receives it, the announced end of the job must not end it
 # Run the attempt that the task's line in the tasks file names: job id, attempt id.
 run='/shared/my runs/run-1'
 mapfile -t -s "$SLURM_ARRAY_TASK_ID" -n 1 line < '/shared/my runs/run-1/slurm/pt-run-1-0123abcd.tasks' && read -r job attempt <<< "${line[0]}" || exit 71

@@ -61,6 +61,7 @@ def _container_options(options: Mapping[str, str], folder: RunFolder) -> dict[st
 _TEMPLATE = """\
 #!/bin/bash
 {directives}
+trap '' USR1  # until the agent receives it, the announced end of the job must not end it
 # Run the attempt that the task's line in the tasks file names: job id, attempt id.
 run={root}
 mapfile -t -s "$SLURM_ARRAY_TASK_ID" -n 1 line < {tasks} && read -r job attempt <<< "${{line[0]}}" || exit 71
