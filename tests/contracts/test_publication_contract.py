@@ -31,7 +31,7 @@ class Workbench:
 
     def __init__(self, folder, output, backend=None):
         self.folder, self.output, self.backend = folder, output, backend
-        job = Job(JOB, (), Resources(), Limits(), (), output=output, retry_timeout_s=3.0)
+        job = Job(JOB, (), Resources(), Limits(), (), output=output, retry_timeout_s=20.0)
         self.outputs = JobOutputs(RUN, job, RunFolder(folder / "run"), resolve_plain, lambda: None)
         self.outputs.folder.job_folder(JOB).mkdir(parents=True)
 
@@ -41,7 +41,7 @@ class Workbench:
 
     def stage(self, emitter, files, is_complete=True):
         """Upload files as an attempt does."""
-        source, options = self.folder / f"output-{emitter}", {"check_cancelled": lambda: None, "retry_timeout_s": 3.0}
+        source, options = self.folder / f"output-{emitter}", {"check_cancelled": lambda: None, "retry_timeout_s": 60.0}
         write_files(source, files)
         prefix = staged_name(RUN, JOB, emitter, "")
         progress = {"on_progress": lambda done, total: None}
@@ -51,7 +51,7 @@ class Workbench:
 
     def put(self, name, text):
         (self.folder / "text").write_text(text)
-        upload_file(self.folder / "text", self.output, name, resolve_plain, retry_timeout_s=3.0)
+        upload_file(self.folder / "text", self.output, name, resolve_plain, retry_timeout_s=60.0)
 
     def publish(self, emitter="B"):
         return publish_outputs(self.outputs, "0-2", emitter)

@@ -119,7 +119,7 @@ def test_killed_job_is_resumed_elsewhere(login, cluster):
     job = login.start_run("--detach=job")["supervisor_job"]
     login.wait_until_running()
     assert cluster.kill_processes(f"job{int(job):05}/slurm_script") == 1  # so that the job is not requeued
-    assert cluster.kill_processes("--in-job") == 1
+    cluster.kill_processes("--in-job")  # unless Slurm has already ended it with its script
     refused = login.run("resume", "--detach", check=False)
     assert refused.returncode == 3 and "already has a supervisor" in refused.stdout
     expires_at = login.lease().expires_at

@@ -66,7 +66,7 @@ def test_secret_is_only_a_file_of_the_run(workspace, cluster, origin):
         workspace.wait_for(lambda: "says ***" in workspace.run("logs"))  # while the job runs
         modes = {path.stat().st_mode & 0o777 for path in workspace.run_folder().glob("secrets/*")}
         job = cluster.run(["scontrol", "show", "job", "-d"]).stdout
-        number = re.search(r"JobId=(\d+)", job)[1]
+        number = re.search(r"JobId=(\d+) .*JobName=pt-", job)[1]  # not one of the supervisors' jobs of other tests
         script = cluster.run(["scontrol", "write", "batch_script", number, "-"]).stdout
         in_daemons = [name for name in ("spool", "state", "log") for name in files_with_secret(cluster.folder / name)]
         gate.touch()
