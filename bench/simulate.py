@@ -8,7 +8,7 @@ success, useful_fraction, completion_mean_h, completion_median_h
                        the published week, calibrated from its table, scenario `plain`, means over 50 seeds
 packtrain_…            what the scenario `packtrain` predicts for it: success (100), useful_fraction (≥ 0.95),
                        p95_over_median (≤ 1.5), max_over_median (≤ 2)
-many_s, many_mb        100,000 jobs on 10,000 slots with `packtrain`, seconds and memory (≤ 60, ≤ 1000)
+many_s, many_mb        100,000 jobs on 10,000 slots with `packtrain`, seconds and memory (≤ 90, ≤ 1000)
 many_plain_s           the same with `plain`
 million_s, million_mb  1,000,000 jobs on 10,000 slots with `plain`
 """
