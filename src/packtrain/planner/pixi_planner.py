@@ -109,7 +109,7 @@ def plan_workspace_input(context: JobContext) -> plan.Input:
 
 
 def add_download_sizes(planned: plan.Plan, sizes: Mapping[str, DownloadSize]) -> plan.Plan:
-    """Return the plan with the sizes that servers told."""
+    """Return the plan with the sizes that servers reported."""
     return replace(planned, jobs=tuple(_add_download_size(job, sizes) for job in planned.jobs))
 
 

@@ -1,4 +1,4 @@
-"""A prefix is complete or absent, whoever else installs it and whoever is killed."""
+"""A prefix is complete or absent, even if other jobs install it at the same time or are killed."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ def test_silent_job_on_another_machine(tmp_path, other_machine):
 
 
 def test_live_job_on_another_machine(tmp_path, other_machine):
-    """As long as the other job's file changes, nobody takes over, however long that lasts."""
+    """A job waits as long as the file of the installing job changes."""
     n_beats = 0
 
     def beat_until_done():
